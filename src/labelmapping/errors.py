@@ -1,0 +1,43 @@
+"""Every error this package raises on purpose. Knows nothing of the rest.
+
+Each kind is also the built-in exception that it is, so that code which
+catches ``ValueError`` or ``FileNotFoundError`` goes on working.
+"""
+
+__all__ = [
+    "ArgumentError",
+    "ArgumentTypeError",
+    "DataNotFoundError",
+    "DivergedError",
+    "LabelMappingError",
+    "MissingExtraError",
+    "RunMismatchError",
+]
+
+
+class LabelMappingError(Exception):
+    """Base of every error raised by this package."""
+
+
+class ArgumentError(LabelMappingError, ValueError):
+    """A value breaks a rule; the message has the argument, the rule and the value."""
+
+
+class ArgumentTypeError(LabelMappingError, TypeError):
+    """An argument has the wrong type; nothing is converted silently."""
+
+
+class DataNotFoundError(LabelMappingError, FileNotFoundError):
+    """A file, a folder or a font is not there; the message says where to get it."""
+
+
+class RunMismatchError(LabelMappingError, ValueError):
+    """A run folder was made with other settings or data, or a file in it is damaged."""
+
+
+class DivergedError(LabelMappingError, ArithmeticError):
+    """A learner's loss is no longer finite; the message names the learner and the step."""
+
+
+class MissingExtraError(LabelMappingError, ImportError):
+    """An optional package is absent; the message names the extra that brings it."""
