@@ -1,0 +1,1 @@
+"""The paper's experiments, and the demo, on the learners of this package."""

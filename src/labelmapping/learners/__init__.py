@@ -1,0 +1,21 @@
+"""Training one learner a site, the run folder, and answers from the learners there are."""
+
+from ..errors import MissingExtraError
+
+try:
+    import pytorch_lightning as _lightning  # noqa: F401
+    import safetensors as _safetensors  # noqa: F401
+except ImportError as error:
+    raise MissingExtraError(
+        "labelmapping.learners needs torch, pytorch-lightning and safetensors: "
+        "pip install 'labelmapping[train]'"
+    ) from error
+
+from .data import LearningData
+from .ensemble import Ensemble
+from .executors import train
+from .recipe import LearnerRecipe
+from .run import RunFolder
+from .site import train_learner
+
+__all__ = ["Ensemble", "LearnerRecipe", "LearningData", "RunFolder", "train", "train_learner"]

@@ -119,12 +119,14 @@ class SimplexMapping(LabelMapping):
         order = self.field_order
         rest = np.arange(-(-self._n_classes // order), dtype=np.int64) * order
         ids = rest + (symbol - self.symbols_at(rest, site)) % order
-        return ids[ids < self._n_classes]
+        below: NDArray[np.int64] = ids[ids < self._n_classes]
+        return below
 
     def _resolve(self, sites: tuple[int, ...], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
         order, k = self.field_order, self._dimension
         if k == 1:
-            return symbols[..., 0]
+            only: NDArray[np.int64] = symbols[..., 0]
+            return only
         vandermonde = sympy.Matrix(k, k, lambda i, j: pow(self._points[sites[i]], int(j), order))
         inverse = vandermonde.inv_mod(order)
         ids = np.zeros(symbols.shape[:-1], np.int64)

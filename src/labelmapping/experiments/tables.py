@@ -1,0 +1,62 @@
+"""Results as files: JSON for programs, CSV for spreadsheets, Markdown for people."""
+
+from __future__ import annotations
+
+import csv
+import io
+import os
+import platform
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import torch
+
+from ..atomic import write_json, write_text
+
+__all__ = ["machine", "markdown_table", "write_results"]
+
+Table = tuple[Sequence[str], Sequence[Sequence[str]]]
+
+
+def machine() -> str:
+    """The machine in words: processor, cores in use, system, Python and torch."""
+    parts = [
+        _processor(),
+        f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
+        platform.system(),
+        f"Python {platform.python_version()}",
+        f"torch {torch.__version__}",
+    ]
+    if torch.cuda.is_available():
+        parts.insert(1, torch.cuda.get_device_name())
+    return "; ".join(parts)
+
+
+def _processor() -> str:
+    try:
+        lines = Path("/proc/cpuinfo").read_text(encoding="utf-8").splitlines()
+    except OSError:
+        return platform.processor() or platform.machine()
+    names = [line.partition(":")[2].strip() for line in lines if line.startswith("model name")]
+    return names[0] if names else platform.machine()
+
+
+def markdown_table(table: Table) -> str:
+    """A table in Markdown: the first column to the left, the others to the right."""
+    header, lines = table
+    rows = [header, ["---", *["---:"] * (len(header) - 1)], *lines]
+    return "".join("| " + " | ".join(row) + " |\n" for row in rows)
+
+
+def write_results(folder: Path, results: dict[str, Any], table: Table) -> None:
+    """Write ``results.json``, ``results.csv`` and ``results.md``, each whole or not at all.
+
+    The Markdown has every entry of `results` that is no list as a line, then the table.
+    """
+    write_json(folder / "results.json", results)
+    text = io.StringIO()
+    csv.writer(text, lineterminator="\n").writerows([table[0], *table[1]])
+    write_text(folder / "results.csv", text.getvalue())
+    facts = [f"- {name}: {value}" for name, value in results.items() if not isinstance(value, list)]
+    write_text(folder / "results.md", "\n".join(facts) + "\n\n" + markdown_table(table))

@@ -1,0 +1,137 @@
+"""The rows a learner trains on, held in memory, and the order they come in."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+
+import numpy as np
+import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, Dataset, Sampler
+
+from ..errors import ArgumentError
+
+__all__ = ["EpochBatches", "LearningData"]
+
+Batch = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, eq=False)
+class LearningData:
+    """Training rows, and held-out rows that are watched but never trained on.
+
+    Attributes
+    ----------
+    train_inputs : Tensor, shape (n, ...)
+        Of any dtype that the trunk takes.
+    train_ids : int64 Tensor, shape (n,)
+        Class ids.
+    held_out_inputs, held_out_ids : Tensor
+        The same for the held-out rows.
+    labels : sequence of str
+        The label of each class id.
+    """
+
+    train_inputs: Tensor
+    train_ids: Tensor
+    held_out_inputs: Tensor
+    held_out_ids: Tensor
+    labels: Sequence[str] = field(repr=False)
+
+    def __post_init__(self) -> None:
+        for name in ("train", "held_out"):
+            inputs, ids = getattr(self, f"{name}_inputs"), getattr(self, f"{name}_ids")
+            if len(inputs) != len(ids):
+                raise ArgumentError(
+                    f"{name}_ids must have one id a row, {len(inputs)}; got {len(ids)}"
+                )
+            if len(ids) and not 0 <= int(ids.min()) <= int(ids.max()) < len(self.labels):
+                raise ArgumentError(
+                    f"{name}_ids must lie in 0..{len(self.labels) - 1}, "
+                    f"got {int(ids.min())}..{int(ids.max())}"
+                )
+        if len(self.train_ids) < 2:
+            raise ArgumentError(
+                f"train_inputs must have at least 2 rows, got {len(self.train_ids)}"
+            )
+
+    @property
+    def n_classes(self) -> int:
+        """N, the number of labels."""
+        return len(self.labels)
+
+    def class_counts(self) -> Tensor:
+        """How often each class occurs in the training rows; int64 (N,)."""
+        return torch.bincount(self.train_ids, minlength=self.n_classes)
+
+    def fingerprint(self) -> str:
+        """Checksum of all rows, ids and labels: a run belongs to one."""
+        digest = hashlib.sha256()
+        for name in ("train_inputs", "train_ids", "held_out_inputs", "held_out_ids"):
+            tensor = getattr(self, name).contiguous()
+            digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
+            digest.update(tensor.numpy().data)
+        digest.update("\0".join(self.labels).encode())
+        return digest.hexdigest()
+
+
+class EpochBatches(Sampler[Tensor]):
+    """Batches of row numbers: an endless line of seeded permutations, cut evenly.
+
+    Epoch e has the steps e·S to (e+1)·S - 1 of the line, so a batch is always
+    full, and what an epoch holds depends on the seed and e alone: a resumed
+    training sees the rows that an unbroken one sees.
+
+    Parameters
+    ----------
+    n_rows, batch_size : int
+        A batch larger than the set is cut to it.
+    steps : int, optional
+        S. Default: just enough for every row to come at least once an epoch.
+    seed : int
+    """
+
+    def __init__(self, n_rows: int, batch_size: int, steps: int | None, seed: int) -> None:
+        self.n_rows = n_rows
+        self.batch_size = min(batch_size, n_rows)
+        self.steps = -(-n_rows // self.batch_size) if steps is None else steps
+        self.seed = seed
+        self.epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        """Lightning calls this at each epoch's start."""
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return self.steps
+
+    def __iter__(self) -> Iterator[Tensor]:
+        start = self.epoch * self.steps * self.batch_size
+        stop = start + self.steps * self.batch_size
+        rounds = range(start // self.n_rows, -(-stop // self.n_rows))
+        line = np.concatenate(
+            [np.random.default_rng([self.seed, r]).permutation(self.n_rows) for r in rounds]
+        )
+        first = start - rounds.start * self.n_rows
+        rows = torch.from_numpy(line[first : first + stop - start])
+        yield from torch.split(rows, self.batch_size)
+
+
+class _Rows(Dataset[Batch]):
+    """Row numbers of a batch to its inputs and ids."""
+
+    def __init__(self, inputs: Tensor, ids: Tensor) -> None:
+        self.inputs, self.ids = inputs, ids
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def __getitem__(self, rows: Tensor) -> Batch:
+        return self.inputs[rows], self.ids[rows]
+
+
+def batches(inputs: Tensor, ids: Tensor, sampler: Sampler[Tensor]) -> DataLoader[Batch]:
+    """A loader that yields whole batches as the sampler names them."""
+    return DataLoader(_Rows(inputs, ids), sampler=sampler, batch_size=None)

@@ -1,0 +1,181 @@
+"""What a learner is made of: a recipe of JSON values, and the network it describes."""
+
+from __future__ import annotations
+
+import hashlib
+import importlib
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, fields
+from typing import Any, Literal, cast
+
+from torch import Tensor, nn
+
+from ..arguments import as_integer, check_choice
+from ..errors import ArgumentError
+from ..mappings import LabelMapping
+from ..nn import CutoffHead, HeadOutput, LabelMappingHead, NegativeSamplingHead
+
+__all__ = ["LearnerNetwork", "LearnerRecipe", "Site", "count_parameters", "derive_seed"]
+
+Site = int | Literal["all"]
+HEADS = ("label-mapping", "negative-sampling", "cut-off")
+SCHEDULES = ("constant", "one-cycle")
+
+
+class LearnerNetwork(nn.Module):
+    """A trunk and a head.
+
+    The head has ``forward(features, target)`` and ``site_log_probs(features)``.
+    """
+
+    def __init__(self, trunk: nn.Module, head: nn.Module) -> None:
+        super().__init__()
+        self.trunk = trunk
+        self.head = head
+
+    def forward(self, inputs: Tensor, target: Tensor) -> HeadOutput:
+        """The head's output and loss."""
+        return cast(HeadOutput, self.head(self.trunk(inputs), target))
+
+    def site_log_probs(self, inputs: Tensor) -> tuple[Tensor, ...]:
+        """Log-probabilities (B, q_i), one tensor for each of the learner's sites."""
+        head = cast(LabelMappingHead, self.head)
+        return head.site_log_probs(self.trunk(inputs))
+
+
+@dataclass(frozen=True, kw_only=True)
+class LearnerRecipe:
+    """Everything that decides a learner's weights, beside the data and the seed.
+
+    Attributes
+    ----------
+    mapping : LabelMapping
+    trunk : str
+        ``module:Class`` of a module with `out_features`.
+    trunk_options, head_options : dict
+        Keyword arguments as JSON values.
+    head : {"label-mapping", "negative-sampling", "cut-off"}
+        The last two answer as the single site of a one-hot mapping.
+    joint : bool
+        One network for all sites, or one a site.
+    epochs, batch_size : int
+    steps_per_epoch : int, optional
+        Default: just enough for every training row.
+    learning_rate : float
+        Of Adam; the peak, with "one-cycle".
+    schedule : {"constant", "one-cycle"}
+    keep_epochs : tuple of int
+        Epochs (from 1) whose weights are kept beside the last.
+    """
+
+    mapping: LabelMapping
+    trunk: str
+    trunk_options: Mapping[str, Any] = field(default_factory=dict)
+    head: str = "label-mapping"
+    head_options: Mapping[str, Any] = field(default_factory=dict)
+    joint: bool = False
+    epochs: int
+    batch_size: int = 128
+    steps_per_epoch: int | None = None
+    learning_rate: float = 1e-3
+    schedule: str = "constant"
+    keep_epochs: tuple[int, ...] = ()
+
+    def __post_init__(self) -> None:
+        as_integer("epochs", self.epochs, 1)
+        as_integer("batch_size", self.batch_size, 2)
+        if self.steps_per_epoch is not None:
+            as_integer("steps_per_epoch", self.steps_per_epoch, 1)
+        check_choice("head", self.head, HEADS)
+        check_choice("schedule", self.schedule, SCHEDULES)
+        if not self.learning_rate > 0:
+            raise ArgumentError(f"learning_rate must be positive, got {self.learning_rate}")
+        for epoch in self.keep_epochs:
+            if not 1 <= epoch <= self.epochs:
+                raise ArgumentError(f"keep_epochs must lie in 1..{self.epochs}, got {epoch}")
+        if self.head != "label-mapping" and self.mapping.n_sites != 1:
+            raise ArgumentError(f"head {self.head!r} needs a mapping of one site (one-hot)")
+
+    def learners(self) -> tuple[Site, ...]:
+        """The names of the recipe's learners: "all", or every site."""
+        return ("all",) if self.joint else tuple(range(self.mapping.n_sites))
+
+    def sites_of(self, learner: Site) -> tuple[int, ...]:
+        """The sites a learner emits."""
+        return tuple(range(self.mapping.n_sites)) if learner == "all" else (learner,)
+
+    def build(
+        self,
+        learner: Site,
+        class_counts: Tensor,
+        trunk_class: Callable[..., nn.Module] | None = None,
+    ) -> LearnerNetwork:
+        """A new network of one learner, drawn from torch's global random state.
+
+        Parameters
+        ----------
+        class_counts : Tensor, shape (N,)
+            Training frequencies, for the heads that use them.
+        trunk_class : callable, optional
+            Makes the trunk from `trunk_options`. Default: what `trunk` names.
+        """
+        make_trunk = load_class(self.trunk) if trunk_class is None else trunk_class
+        trunk = make_trunk(**self.trunk_options)
+        width = int(cast(int, trunk.out_features))
+        options: dict[str, Any] = dict(self.head_options)
+        if self.head == "cut-off":
+            head: nn.Module = CutoffHead(
+                width, self.mapping.n_classes, class_counts=class_counts, **options
+            )
+        elif self.head == "negative-sampling":
+            counts = class_counts if options.pop("noise", "uniform") == "unigram" else None
+            head = NegativeSamplingHead(
+                width, self.mapping.n_classes, class_counts=counts, **options
+            )
+        else:
+            head = LabelMappingHead(width, self.mapping, sites=self.sites_of(learner), **options)
+        return LearnerNetwork(trunk, head)
+
+    def to_config(self) -> dict[str, Any]:
+        """The recipe as JSON values; `from_config` rebuilds it."""
+        config = {f.name: getattr(self, f.name) for f in fields(self)}
+        return {
+            **config,
+            "mapping": self.mapping.to_config(),
+            "trunk_options": dict(self.trunk_options),
+            "head_options": dict(self.head_options),
+            "keep_epochs": list(self.keep_epochs),
+        }
+
+    @classmethod
+    def from_config(cls, config: Mapping[str, Any]) -> LearnerRecipe:
+        """The recipe that `to_config` wrote."""
+        values = dict(config)
+        try:
+            values["mapping"] = LabelMapping.from_config(values["mapping"])
+            values["keep_epochs"] = tuple(values["keep_epochs"])
+            return cls(**values)
+        except (KeyError, TypeError) as error:
+            raise ArgumentError(f"recipe of a learner: {error!r}") from error
+
+
+def load_class(path: str) -> Callable[..., nn.Module]:
+    """What ``module:Class`` names."""
+    module, _, name = path.partition(":")
+    try:
+        return cast(Callable[..., nn.Module], getattr(importlib.import_module(module), name))
+    except (ImportError, AttributeError, ValueError) as error:
+        raise ArgumentError(
+            f"trunk must be module:Class that can be imported, got {path!r}"
+        ) from error
+
+
+def count_parameters(module: nn.Module) -> int:
+    """The number of trained parameters."""
+    return sum(p.numel() for p in module.parameters() if p.requires_grad)
+
+
+def derive_seed(seed: int, *parts: Site | str) -> int:
+    """A seed for a learner, an epoch or a sampler: 63 bits, the same on every machine."""
+    text = "/".join(str(part) for part in (seed, *parts))
+    return int.from_bytes(hashlib.sha256(text.encode()).digest()[:8], "big") >> 1

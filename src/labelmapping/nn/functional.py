@@ -1,0 +1,105 @@
+"""The loss of a code, and the checks of ids that every module here shares."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+import torch
+import torch.nn.functional as F
+from torch import Tensor
+
+from ..arguments import check_choice
+from ..errors import ArgumentError, ArgumentTypeError
+from ..mappings import LabelMapping
+
+__all__ = ["check_ids", "label_mapping_cross_entropy"]
+
+
+def check_ids(name: str, ids: Tensor, n_classes: int) -> None:
+    """Refuse ids that are no integers or lie outside 0..n_classes-1, before any kernel sees them.
+
+    An unchecked id has a legal residue at every site: it would train, or embed,
+    some other class without a word.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `ids` is a float or bool tensor.
+    ArgumentError
+        With the first bad value, its place and the range.
+    """
+    if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
+        raise ArgumentTypeError(f"{name} must be integers, got {ids.dtype}")
+    if ids.numel() == 0:
+        return
+    low, high = torch.aminmax(ids)
+    if int(low) >= 0 and int(high) < n_classes:
+        return
+    place = torch.nonzero((ids < 0) | (ids >= n_classes))[0]
+    where = ", ".join(str(int(i)) for i in place)
+    raise ArgumentError(
+        f"{name} must lie in 0..{n_classes - 1} (ids are 0-based, {n_classes} in all); "
+        f"{name}[{where}] is {int(ids[tuple(place)])}"
+    )
+
+
+def label_mapping_cross_entropy(
+    site_logits: Sequence[Tensor],
+    target: Tensor,
+    mapping: LabelMapping,
+    *,
+    sites: Sequence[int] | None = None,
+    ignore_index: int = -100,
+    reduction: str = "mean",
+) -> Tensor:
+    """The sum over sites of the cross-entropy of a softmax per site.
+
+    With `codewords` from ``mapping.encode(target)``, and nothing ignored, equal to
+    ``sum(F.cross_entropy(site_logits[i], codewords[..., i]) for i in range(n_sites))``.
+    No tensor of N columns is built; symbols are computed from ids on the device.
+
+    Parameters
+    ----------
+    site_logits : sequence of tensors, shapes (..., q_i)
+        One a site, of any float type; the loss is computed in float32 or better.
+    target : int tensor, shape (...)
+        Class ids; rows equal to `ignore_index` are left out, before encoding.
+    mapping : LabelMapping
+    sites : sequence of int, optional
+        The sites that `site_logits` belong to. Default all.
+    ignore_index : int, default -100
+    reduction : {"mean", "sum", "none"}
+        "mean" divides by the number of rows kept (0.0 where none is).
+
+    Returns
+    -------
+    Tensor
+        A scalar, or shape (...) with "none", where ignored rows have 0.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        A target is out of range or no integer, or the number of logits does not fit.
+    """
+    check_choice("reduction", reduction, ("mean", "sum", "none"))
+    chosen = tuple(range(mapping.n_sites)) if sites is None else mapping.check_sites(sites)
+    if len(site_logits) != len(chosen):
+        raise ArgumentError(
+            f"site_logits must have one tensor for each of {len(chosen)} sites, "
+            f"got {len(site_logits)}"
+        )
+    kept = target != ignore_index
+    ids = torch.where(kept, target, 0)
+    check_ids("target", ids, mapping.n_classes)
+    ids = ids.long()
+    loss = torch.zeros((), device=target.device)
+    for logits, site in zip(site_logits, chosen, strict=True):
+        symbols = torch.where(kept, mapping.symbols_at(ids, site), -100).reshape(-1)
+        rows = logits.reshape(-1, logits.shape[-1])
+        rows = rows if rows.dtype == torch.float64 else rows.float()
+        loss = loss + F.cross_entropy(rows, symbols, ignore_index=-100, reduction="none")
+    if reduction == "none":
+        return loss.reshape(target.shape)
+    if reduction == "sum":
+        return loss.sum()
+    return loss.sum() / kept.sum().clamp(min=1)
