@@ -41,7 +41,11 @@ def as_integer(name: str, value: object, minimum: int | None = None) -> int:
 
 def as_integers(name: str, values: object, minimum: int | None = None) -> tuple[int, ...]:
     """A non-empty sequence of integers as a tuple of Python ints."""
-    if isinstance(values, (str, bytes)) or not isinstance(values, (Sequence, np.ndarray, range)):
+    if (
+        isinstance(values, (str, bytes))
+        or not isinstance(values, (Sequence, np.ndarray, range))
+        or (isinstance(values, np.ndarray) and values.ndim != 1)
+    ):
         raise ArgumentTypeError(f"{name} must be a sequence of integers, got {values!r}")
     if len(values) == 0:
         raise ArgumentError(f"{name} must not be empty")

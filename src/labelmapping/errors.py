@@ -23,8 +23,11 @@ class ArgumentError(LabelMappingError, ValueError):
     """A value breaks a rule; the message has the argument, the rule and the value."""
 
 
-class ArgumentTypeError(LabelMappingError, TypeError):
-    """An argument has the wrong type; nothing is converted silently."""
+class ArgumentTypeError(ArgumentError, TypeError):
+    """An argument has the wrong type; nothing is converted silently.
+
+    It is an `ArgumentError` too: a k of 2.5 is a wrong value as much as a wrong type.
+    """
 
 
 class DataNotFoundError(LabelMappingError, FileNotFoundError):

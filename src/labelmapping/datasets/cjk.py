@@ -9,7 +9,6 @@ import hashlib
 import logging
 import os
 import platform
-import tempfile
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -17,8 +16,9 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
-from labelmapping.datasets.fonts import Face, choose_faces
-from labelmapping.errors import ArgumentError, MissingExtraError
+from ..atomic import replacing
+from ..errors import ArgumentError, MissingExtraError
+from .fonts import Face, choose_faces
 
 __all__ = ["CLASS_SETS", "CjkCharacters", "characters", "load_cjk", "render_face"]
 
@@ -297,9 +297,6 @@ def _face_images(
                 progress(face.name, len(labels), len(labels))
             return images
     images = render_face(face, labels, side, progress=progress)
-    path.parent.mkdir(parents=True, exist_ok=True)
-    # Written beside its place and moved there whole: a killed run leaves no half file.
-    with tempfile.TemporaryDirectory(dir=path.parent, prefix="unfinished-") as unfinished:
-        np.save(Path(unfinished) / path.name, images, allow_pickle=False)
-        os.replace(Path(unfinished) / path.name, path)
+    with replacing(path) as temporary:
+        np.save(temporary, images, allow_pickle=False)
     return images

@@ -14,7 +14,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from labelmapping.errors import ArgumentError, DataNotFoundError
+from ..errors import ArgumentError, DataNotFoundError
 
 __all__ = [
     "KNOWN_FACES",

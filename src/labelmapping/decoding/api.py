@@ -104,8 +104,10 @@ def decode_topk(
         candidates,
     )
     n_rows = scores.shape[0]
+    with np.errstate(over="ignore"):  # a sum below float32's range, as of masked logits, is -inf
+        scores32 = scores.astype(np.float32)
     return TopK(
-        scores.astype(np.float32),
+        scores32,
         ids,
         np.full(n_rows, n_candidates, np.int64),
         np.full(n_rows, "scan"),

@@ -28,21 +28,26 @@ class SiteAnswers:
     log_probs: list[NDArray[np.float32]]
     ids: NDArray[np.int64]
 
-    def topk(self, k: int, sites: Sequence[int] | None = None) -> NDArray[np.int64]:
-        """The k best class ids of each row, by some of the sites; (B, k)."""
+    def topk(
+        self, k: int, sites: Sequence[int] | None = None
+    ) -> tuple[NDArray[np.int64], NDArray[np.float32]]:
+        """The k best class ids of each row by some of the sites, and their scores; (B, k)."""
         chosen = self.sites if sites is None else tuple(sites)
         of_site = dict(zip(self.sites, self.log_probs, strict=True))
         parts = [
             decode_topk(
                 self.mapping, [of_site[s][start : start + ROWS] for s in chosen], k, sites=chosen
-            ).ids
+            )
             for start in range(0, len(self.ids), ROWS)
         ]
-        return np.concatenate(parts)
+        return (
+            np.concatenate([part.ids for part in parts]),
+            np.concatenate([part.scores for part in parts]),
+        )
 
     def accuracy(self, k: int = 1, sites: Sequence[int] | None = None) -> float:
         """Share of rows whose class is among the k best."""
-        return float((self.topk(k, sites) == self.ids[:, None]).any(axis=1).mean())
+        return float((self.topk(k, sites)[0] == self.ids[:, None]).any(axis=1).mean())
 
     def site_accuracies(self) -> list[float]:
         """Share of rows whose symbol each site gets right."""

@@ -110,7 +110,7 @@ class Ensemble:
         """Trained parameters of all learners that are there."""
         return sum(count_parameters(network) for _, network in self._networks)
 
-    def site_log_probs(self, inputs: Tensor, batch_size: int = 1024) -> list[NDArray[np.float32]]:
+    def site_log_probs(self, inputs: Tensor, batch_size: int = 256) -> list[NDArray[np.float32]]:
         """Log-probabilities of rows (B, ...): one float32 array (B, q_i) for each of `sites`."""
         parts: list[list[Tensor]] = [[] for _ in self.sites]
         device = next(self._networks[0][1].parameters()).device

@@ -92,23 +92,25 @@ def train_learner(
         network = recipe.build(learner, data.class_counts())
         sampler = EpochBatches(len(data.train_ids), recipe.batch_size, recipe.steps_per_epoch, seed)
         files = _EpochFiles(folder, recipe, network)
-        trainer = pl.Trainer(
-            accelerator=accelerator,
-            devices=1,
-            max_epochs=recipe.epochs,
-            logger=False,
-            enable_checkpointing=False,
-            enable_progress_bar=False,
-            enable_model_summary=False,
-            num_sanity_val_steps=0,
-            use_distributed_sampler=False,
-            default_root_dir=folder,
-            callbacks=[_SeededEpochs(seed), *callbacks, files],
-        )
         watched = torch.arange(min(WATCHED_ROWS, len(data.held_out_ids)))
         with warnings.catch_warnings():
             # The rows are in memory: a worker process would only copy them.
             warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+            # Lightning 2.6 asks torch's tree code something that torch 2.14 deprecates.
+            warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
+            trainer = pl.Trainer(
+                accelerator=accelerator,
+                devices=1,
+                max_epochs=recipe.epochs,
+                logger=False,
+                enable_checkpointing=False,
+                enable_progress_bar=False,
+                enable_model_summary=False,
+                num_sanity_val_steps=0,
+                use_distributed_sampler=False,
+                default_root_dir=folder,
+                callbacks=[_SeededEpochs(seed), *callbacks, files],
+            )
             trainer.fit(
                 _LearnerModule(network, recipe, learner, len(sampler)),
                 batches(data.train_inputs, data.train_ids, sampler),

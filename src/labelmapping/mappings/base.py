@@ -230,9 +230,16 @@ class LabelMapping(ABC):
     @classmethod
     def _from_recipe(cls, fields: dict[str, Any]) -> Self:
         try:
-            return cls(**fields)
+            mapping = cls(**fields)
         except TypeError as error:  # a field too many, too few, or of the wrong type
             raise ArgumentError(f"recipe of a {cls.kind} mapping: {error}") from error
+        names = mapping._recipe().keys()
+        if names != fields.keys():  # a default must not stand in for what was written
+            raise ArgumentError(
+                f"recipe of a {cls.kind} mapping must have the fields {', '.join(names)}; "
+                f"got {', '.join(fields)}"
+            )
+        return mapping
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LabelMapping):

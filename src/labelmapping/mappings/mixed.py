@@ -110,7 +110,10 @@ class MixedMapping(LabelMapping):
         return ids % self._alphabet_sizes[site]
 
     def _classes_with(self, site: int, symbol: int) -> NDArray[np.int64]:
-        return np.arange(symbol, self._n_classes, self._alphabet_sizes[site], dtype=np.int64)
+        # Counted in ints: arange with a step counts in float64, one short past 2^53.
+        size = self._alphabet_sizes[site]
+        count = -(-(self._n_classes - symbol) // size)
+        return np.arange(count, dtype=np.int64) * size + symbol
 
     def _resolve(self, sites: tuple[int, ...], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
         # Garner's form of the Chinese remainder theorem: every product stays

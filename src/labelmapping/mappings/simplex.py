@@ -78,11 +78,11 @@ class SimplexMapping(LabelMapping):
             order = int(sympy.nextprime(least - 1))
         else:
             order = as_integer("field_order", field_order, 2)
-            if not sympy.isprime(order):
-                factors = " x ".join(f"{p}^{e}" for p, e in sympy.factorint(order).items())
-                raise ArgumentError(f"field_order must be a prime, got {order} = {factors}")
-        if order > LARGEST_FACTOR:
+        if order > LARGEST_FACTOR:  # before a search for factors, which might never end
             raise ArgumentError(f"field_order must be at most {LARGEST_FACTOR}, got {order}")
+        if not sympy.isprime(order):
+            factors = " x ".join(f"{p}^{e}" for p, e in sympy.factorint(order).items())
+            raise ArgumentError(f"field_order must be a prime, got {order} = {factors}")
         capacity = order**dimension
         if n_classes > capacity:
             raise ArgumentError(

@@ -37,8 +37,10 @@ class NegativeSamplingHead(nn.Module):
         As in word2vec.
     log_q_correction : bool, default True
         Train logits less the log of their expected number of draws (noise
-        contrastive estimation), so that at the optimum the logits are
-        log-probabilities; without it they are relative to the noise.
+        contrastive estimation), so that at the optimum the logits are log-odds,
+        ``log(p / (1 - p))`` because a draw of the target does not count: nearly
+        log-probabilities where every class is rare. Without it they are
+        relative to the noise.
     """
 
     noise: Tensor
@@ -142,11 +144,17 @@ class CutoffHead(nn.Module):
 
 
 def check_counts(class_counts: Sequence[float] | Tensor, n_classes: int) -> Tensor:
-    """Class counts as float64 (N,); refused where one is negative or the length is another."""
+    """Class counts as float64 (N,); refused where one is negative, not finite or missing."""
     counts = torch.as_tensor(class_counts, dtype=torch.float64)
-    if counts.shape != (n_classes,) or not bool((counts >= 0).all()):
+    if counts.shape != (n_classes,):
         raise ArgumentError(
-            f"class_counts must be {n_classes} numbers of at least 0, "
-            f"got shape {tuple(counts.shape)} with minimum {counts.min().item()}"
+            f"class_counts must be {n_classes} numbers, got shape {tuple(counts.shape)}"
+        )
+    bad = torch.nonzero(~(torch.isfinite(counts) & (counts >= 0)))
+    if len(bad):
+        place = int(bad[0])
+        raise ArgumentError(
+            f"class_counts must be finite and at least 0, class_counts[{place}] is "
+            f"{counts[place].item()}"
         )
     return counts

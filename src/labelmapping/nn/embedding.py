@@ -8,7 +8,7 @@ from torch import Tensor, nn
 
 from ..arguments import as_integer
 from ..mappings import LabelMapping
-from .functional import check_ids
+from .functional import as_int64, check_ids
 
 __all__ = ["LabelMappingEmbedding"]
 
@@ -61,10 +61,11 @@ class LabelMappingEmbedding(nn.Module):
         ArgumentError, ArgumentTypeError
             An id is outside 0..N-1 and no padding, or is no integer.
         """
-        pad = None if self.padding_idx is None else input == self.padding_idx
-        ids = input if pad is None else torch.where(pad, 0, input)
+        ids = as_int64("input", input)
+        pad = None if self.padding_idx is None else ids == self.padding_idx
+        ids = ids if pad is None else torch.where(pad, 0, ids)
         check_ids("input", ids, self.mapping.n_classes)
-        flat = ids.reshape(-1).long()
+        flat = ids.reshape(-1)
         rows = torch.stack(
             [self.mapping.symbols_at(flat, site) for site in range(self.mapping.n_sites)], dim=-1
         )
@@ -74,4 +75,5 @@ class LabelMappingEmbedding(nn.Module):
 
     def extra_repr(self) -> str:
         """The mapping, the width and the padding id."""
-        return f"mapping={self.mapping!r}, embedding_dim={self.embedding_dim}"
+        pad = "" if self.padding_idx is None else f", padding_idx={self.padding_idx}"
+        return f"mapping={self.mapping!r}, embedding_dim={self.embedding_dim}{pad}"

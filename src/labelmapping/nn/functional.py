@@ -12,7 +12,23 @@ from ..arguments import check_choice
 from ..errors import ArgumentError, ArgumentTypeError
 from ..mappings import LabelMapping
 
-__all__ = ["check_ids", "label_mapping_cross_entropy"]
+__all__ = ["as_int64", "check_ids", "label_mapping_cross_entropy"]
+
+
+def as_int64(name: str, ids: Tensor) -> Tensor:
+    """Integers of any width as int64, before anything is compared with them.
+
+    Torch wraps the other side of a comparison into a narrow type: to a uint8
+    tensor -100 is 156.
+
+    Raises
+    ------
+    ArgumentTypeError
+        `ids` is a float, complex or bool tensor.
+    """
+    if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
+        raise ArgumentTypeError(f"{name} must be integers, got {ids.dtype}")
+    return ids.long()
 
 
 def check_ids(name: str, ids: Tensor, n_classes: int) -> None:
@@ -24,12 +40,11 @@ def check_ids(name: str, ids: Tensor, n_classes: int) -> None:
     Raises
     ------
     ArgumentTypeError
-        `ids` is a float or bool tensor.
+        `ids` is a float, complex or bool tensor.
     ArgumentError
         With the first bad value, its place and the range.
     """
-    if ids.dtype.is_floating_point or ids.dtype.is_complex or ids.dtype == torch.bool:
-        raise ArgumentTypeError(f"{name} must be integers, got {ids.dtype}")
+    ids = as_int64(name, ids)
     if ids.numel() == 0:
         return
     low, high = torch.aminmax(ids)
@@ -37,9 +52,10 @@ def check_ids(name: str, ids: Tensor, n_classes: int) -> None:
         return
     place = torch.nonzero((ids < 0) | (ids >= n_classes))[0]
     where = ", ".join(str(int(i)) for i in place)
+    found = f"{name}[{where}] is" if where else "got"
     raise ArgumentError(
         f"{name} must lie in 0..{n_classes - 1} (ids are 0-based, {n_classes} in all); "
-        f"{name}[{where}] is {int(ids[tuple(place)])}"
+        f"{found} {int(ids[tuple(place)])}"
     )
 
 
@@ -79,7 +95,8 @@ def label_mapping_cross_entropy(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        A target is out of range or no integer, or the number of logits does not fit.
+        A target is out of range or no integer, or the number or a shape of the
+        logits does not fit.
     """
     check_choice("reduction", reduction, ("mean", "sum", "none"))
     chosen = tuple(range(mapping.n_sites)) if sites is None else mapping.check_sites(sites)
@@ -88,14 +105,22 @@ def label_mapping_cross_entropy(
             f"site_logits must have one tensor for each of {len(chosen)} sites, "
             f"got {len(site_logits)}"
         )
+    for logits, site in zip(site_logits, chosen, strict=True):
+        shape = (*target.shape, mapping.alphabet_sizes[site])
+        if logits.shape != shape:
+            raise ArgumentError(
+                f"site_logits of site {site} must have shape {shape}, got {tuple(logits.shape)}"
+            )
+    target = as_int64("target", target)
     kept = target != ignore_index
     ids = torch.where(kept, target, 0)
     check_ids("target", ids, mapping.n_classes)
-    ids = ids.long()
+    left_out = ~kept.reshape(-1, 1)
     loss = torch.zeros((), device=target.device)
     for logits, site in zip(site_logits, chosen, strict=True):
         symbols = torch.where(kept, mapping.symbols_at(ids, site), -100).reshape(-1)
-        rows = logits.reshape(-1, logits.shape[-1])
+        # An ignored row's NaN would come back in the gradient, as 0 x NaN.
+        rows = logits.reshape(-1, logits.shape[-1]).masked_fill(left_out, 0)
         rows = rows if rows.dtype == torch.float64 else rows.float()
         loss = loss + F.cross_entropy(rows, symbols, ignore_index=-100, reduction="none")
     if reduction == "none":

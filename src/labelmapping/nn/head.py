@@ -11,7 +11,7 @@ from torch import Tensor, nn
 from ..arguments import as_integer, as_integers
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
-from .functional import label_mapping_cross_entropy
+from .functional import as_int64, label_mapping_cross_entropy
 
 __all__ = ["HeadOutput", "LabelMappingHead"]
 
@@ -128,4 +128,4 @@ def at_least_float32(values: Tensor) -> Tensor:
 
 def kept_rows(target: Tensor, ignore_index: int) -> Tensor:
     """How many rows count in a mean, at least 1 so that a mean of none is 0."""
-    return (target != ignore_index).sum().clamp(min=1)
+    return (as_int64("target", target) != ignore_index).sum().clamp(min=1)

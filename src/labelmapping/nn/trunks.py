@@ -15,6 +15,7 @@ from ..arguments import as_integer
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
 from .embedding import LabelMappingEmbedding
+from .functional import as_int64
 
 __all__ = ["NextWordLstm", "SmallCnn", "ThreeConvCnn"]
 
@@ -132,6 +133,6 @@ class NextWordLstm(nn.Module):
     def forward(self, words: Tensor) -> Tensor:
         """Word ids, int (B, length), to features of the next word (B, units)."""
         if self.last_id is not None:
-            words = words.clamp(max=self.last_id)
+            words = as_int64("words", words).clamp(max=self.last_id)
         states, _ = self.lstm(self.embedding(words))
         return torch.relu(self.dense(states[:, -1]))
