@@ -29,7 +29,7 @@ def main(argv: Sequence[str] | None = None) -> int:
     _set_up_logging(arguments.verbose)
     try:
         arguments.run(arguments)
-    except LabelMappingError as error:
+    except (LabelMappingError, OSError) as error:
         print(f"labelmapping: error: {error}", file=sys.stderr)  # noqa: T201
         return 2
     except KeyboardInterrupt:
@@ -67,6 +67,8 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     add("--learning-rate", type=float, default=3e-3, help="one-cycle peak (default %(default)s)")
     add("--hidden", type=int, default=512, help="hidden layer of the codes (default %(default)s)")
     add("--sites", type=int, default=4, help="sites of both codes (default %(default)s)")
+    add("--field-order", type=int, help="symbols of the simplex code (default: smallest prime)")
+    add("--alphabets", type=int, nargs="+", metavar="Q", help="of the mixed code (default: primes)")
     add("--side", type=int, default=24, help="image side in pixels (default %(default)s)")
     add("--faces", nargs="+", metavar="FACE", help="known names or font files (default: all known)")
     add("--test-face", metavar="FACE", help="the face held out (default: wqy-zenhei or the last)")
@@ -102,6 +104,8 @@ def _demo(arguments: argparse.Namespace) -> None:
         learning_rate=arguments.learning_rate,
         hidden=arguments.hidden,
         n_sites=arguments.sites,
+        field_order=arguments.field_order,
+        alphabet_sizes=None if arguments.alphabets is None else tuple(arguments.alphabets),
         side=arguments.side,
         faces=None if arguments.faces is None else tuple(arguments.faces),
         test_face=arguments.test_face,

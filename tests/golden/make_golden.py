@@ -43,15 +43,15 @@ INTERPOLATIONS = [
 ]
 # p, n, k, with n a divisor of p - 1.
 REED_SOLOMON = [(11, 10, 3), (11, 5, 2), (127, 6, 2), (181, 6, 2), (13, 12, 4)]
-# moduli of k sites, and the rest of the alphabets.
+# N, moduli of k sites, and the rest of the alphabets. Not every residue pair is a class.
 REMAINDERS = [
-    ([149, 151], [157, 163, 167, 173, 179]),
-    ([137, 107], [109, 113, 127, 131]),
-    ([11, 13], [17, 19, 23]),
-    ([7, 11, 13], []),
-    ([9, 8, 25], [49, 11]),
-    ([463, 467, 479], []),
-    ([LARGE_PRIME, 3_036_999_999], []),
+    (CJK, [149, 151], [157, 163, 167, 173, 179]),
+    (REPUBLIC, [137, 107], [109, 113, 127, 131]),
+    (CIFAR, [11, 13], [17, 19, 23]),
+    (1001, [7, 11, 13], []),
+    (792, [9, 8, 25], [49, 11]),
+    (10**8, [463, 467, 479], []),
+    (2**62, [LARGE_PRIME, 3_036_999_999], []),
 ]
 
 
@@ -97,8 +97,9 @@ def interpolations(rng: random.Random) -> list[dict[str, Any]]:
             for coefficient in polynomial.coefficients(k).tolist():
                 x = x * p + coefficient
             ids.append(x)
-        case = {"field_order": p, "dimension": k, "points": points}
-        cases.append({**case, "symbols": symbols, "ids": ids})
+        cases.append(
+            {"field_order": p, "dimension": k, "points": points, "symbols": symbols, "ids": ids}
+        )
     return cases
 
 
@@ -128,11 +129,18 @@ def remainders(rng: random.Random) -> list[dict[str, Any]]:
     from sympy.ntheory.modular import crt
 
     cases = []
-    for moduli, rest in REMAINDERS:
+    for n_classes, moduli, rest in REMAINDERS:
         symbols = [[rng.randrange(q) for q in moduli] for _ in range(12)]
         ids = [int(crt(moduli, residues)[0]) for residues in symbols]
-        case = {"alphabet_sizes": moduli + rest, "dimension": len(moduli)}
-        cases.append({**case, "symbols": symbols, "ids": ids})
+        cases.append(
+            {
+                "n_classes": n_classes,
+                "alphabet_sizes": moduli + rest,
+                "dimension": len(moduli),
+                "symbols": symbols,
+                "ids": ids,
+            }
+        )
     return cases
 
 

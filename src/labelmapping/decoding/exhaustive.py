@@ -7,9 +7,10 @@ and one float64 copy of the log-probs. The search is checked against it.
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numba import njit, prange
+from numba import config, njit
 from numpy.typing import NDArray
 
 from ..mappings import LabelMapping
@@ -55,8 +56,29 @@ def scan(
         for i, site in enumerate(sites):
             columns[:, i] = mapping.symbols_at(block, site) + offsets[i]
         extra = np.zeros(block.size) if prior is None else prior(block)
-        _keep_best(table, columns, extra, block, scores, ids, found)
+        for_rows(
+            n_rows,
+            lambda rows, c=columns, e=extra, b=block: _keep_best(  # type: ignore[misc]
+                table[rows], c, e, b, scores[rows], ids[rows], found[rows]
+            ),
+        )
     return scores, ids
+
+
+def for_rows(n_rows: int, work: Callable[[slice], None]) -> None:
+    """Call `work` on slices that cover the rows, on all cores; it must release the GIL.
+
+    Plain threads, not numba's parallel loops: those share OpenMP with torch and
+    change its number of threads, and with it the last bits of a training that
+    follows in the same process. ``NUMBA_NUM_THREADS`` limits them too.
+    """
+    n_threads = min(config.NUMBA_NUM_THREADS, n_rows)
+    if n_threads < 2:
+        work(slice(0, n_rows))
+        return
+    cuts = [n_rows * i // n_threads for i in range(n_threads + 1)]
+    with ThreadPoolExecutor(n_threads) as pool:
+        list(pool.map(work, map(slice, cuts[:-1], cuts[1:])))
 
 
 def _id_blocks(n_classes: int, allowed: NDArray[np.int64] | None) -> Iterator[NDArray[np.int64]]:
@@ -66,7 +88,7 @@ def _id_blocks(n_classes: int, allowed: NDArray[np.int64] | None) -> Iterator[ND
         yield np.arange(start, stop, dtype=np.int64) if allowed is None else allowed[start:stop]
 
 
-@njit(parallel=True, cache=True)
+@njit(nogil=True, cache=True)
 def _keep_best(table, columns, extra, block, scores, ids, found):  # type: ignore[no-untyped-def]  # pragma: no cover
     """Merge one block's classes, ascending by id, into each row's list of the best k.
 
@@ -74,7 +96,7 @@ def _keep_best(table, columns, extra, block, scores, ids, found):  # type: ignor
     the lower id stays.
     """
     k = scores.shape[1]
-    for row in prange(table.shape[0]):
+    for row in range(table.shape[0]):
         count = found[row]
         for c in range(block.size):
             score = 0.0

@@ -17,6 +17,7 @@ import torch
 
 from ..arguments import as_integer
 from ..datasets.cjk import CjkCharacters, load_cjk
+from ..datasets.cjk import characters as characters_of
 from ..learners import Ensemble, LearnerRecipe, LearningData, train
 from ..mappings import LabelMapping, MixedMapping, SimplexMapping
 from .evaluation import SiteAnswers, answer, sample_rows
@@ -45,6 +46,10 @@ class DemoSettings:
         Width of the codes' hidden layer; one-hot has none.
     n_sites : int
         Of both codes.
+    field_order : int, optional
+        Of the simplex code. Default: the smallest prime that fits.
+    alphabet_sizes : tuple of int, optional
+        Of the mixed code, `n_sites` of them. Default: the smallest primes that fit.
     side : int
         Pixels.
     faces, test_face : optional
@@ -57,6 +62,8 @@ class DemoSettings:
     learning_rate: float = 3e-3
     hidden: int = 512
     n_sites: int = 4
+    field_order: int | None = None
+    alphabet_sizes: tuple[int, ...] | None = None
     side: int = 24
     faces: tuple[str, ...] | None = None
     test_face: str | None = None
@@ -66,6 +73,15 @@ class DemoSettings:
         as_integer("steps", self.steps, 1)
         as_integer("hidden", self.hidden, 1)
         as_integer("n_sites", self.n_sites, 2)
+
+    def mappings(self) -> dict[str, LabelMapping]:
+        """What is compared, by name."""
+        n_classes = len(characters_of(self.class_set))
+        return {
+            "one-hot": MixedMapping.one_hot(n_classes),
+            "simplex": SimplexMapping(n_classes, self.n_sites, field_order=self.field_order),
+            "mixed": MixedMapping(n_classes, self.alphabet_sizes, n_sites=self.n_sites),
+        }
 
     def recipe(self, mapping: LabelMapping) -> LearnerRecipe:
         """One network for all sites of a code."""
@@ -109,6 +125,8 @@ def run_demo(
     dict
         What ``results.json`` holds.
     """
+    # All that can be refused is, before anything is drawn or written.
+    recipes = {name: settings.recipe(mapping) for name, mapping in settings.mappings().items()}
     characters = load_cjk(
         settings.class_set,
         side=settings.side,
@@ -117,17 +135,12 @@ def run_demo(
         progress=rendering,
     )
     data = learning_data(characters)
-    mappings: dict[str, LabelMapping] = {
-        "one-hot": MixedMapping.one_hot(data.n_classes),
-        "simplex": SimplexMapping(data.n_classes, settings.n_sites),
-        "mixed": MixedMapping(data.n_classes, n_sites=settings.n_sites),
-    }
     run_dir = Path(run_dir)
     rows, curves = [], {}
     answers: dict[str, SiteAnswers] = {}
-    for name, mapping in mappings.items():
+    for name, recipe in recipes.items():
         run = train(
-            settings.recipe(mapping),
+            recipe,
             data,
             run_dir / name,
             seed=settings.seed,
@@ -140,7 +153,7 @@ def run_demo(
         rows.append(
             {
                 "name": name,
-                "mapping": mapping.to_config(),
+                "mapping": recipe.mapping.to_config(),
                 "parameters": ensemble.parameters,
                 "site_accuracies": answers[name].site_accuracies(),
                 "top1_by_sites_left": _top1_by_sites_left(answers[name]),
@@ -150,11 +163,10 @@ def run_demo(
             }
         )
         curves[name] = {
-            epoch * run.recipe.steps_per_epoch: answer(
+            epoch * settings.steps // recipe.epochs: answer(
                 Ensemble.load(run.path, epoch=epoch), data.held_out_inputs, data.held_out_ids
             ).accuracy()
-            for epoch in run.recipe.keep_epochs
-            if run.recipe.steps_per_epoch is not None
+            for epoch in recipe.keep_epochs
         }
     results = {
         "experiment": f"CJK characters, {settings.class_set}: {data.n_classes} classes, "

@@ -78,18 +78,18 @@ class LearningData:
 
 
 class EpochBatches(Sampler[Tensor]):
-    """Batches of row numbers: an endless line of seeded permutations, cut evenly.
+    """Batches of row numbers, drawn from the seed and the epoch's number alone.
 
-    Epoch e has the steps e·S to (e+1)·S - 1 of the line, so a batch is always
-    full, and what an epoch holds depends on the seed and e alone: a resumed
-    training sees the rows that an unbroken one sees.
+    A resumed training therefore sees the rows that an unbroken one sees. An
+    epoch takes as many permutations of the rows as its steps need, one behind
+    the other, so a batch is always full.
 
     Parameters
     ----------
     n_rows, batch_size : int
         A batch larger than the set is cut to it.
     steps : int, optional
-        S. Default: just enough for every row to come at least once an epoch.
+        Batches an epoch. Default: just enough for every row.
     seed : int
     """
 
@@ -108,15 +108,10 @@ class EpochBatches(Sampler[Tensor]):
         return self.steps
 
     def __iter__(self) -> Iterator[Tensor]:
-        start = self.epoch * self.steps * self.batch_size
-        stop = start + self.steps * self.batch_size
-        rounds = range(start // self.n_rows, -(-stop // self.n_rows))
-        line = np.concatenate(
-            [np.random.default_rng([self.seed, r]).permutation(self.n_rows) for r in rounds]
-        )
-        first = start - rounds.start * self.n_rows
-        rows = torch.from_numpy(line[first : first + stop - start])
-        yield from torch.split(rows, self.batch_size)
+        random = np.random.default_rng([self.seed, self.epoch])
+        size = self.steps * self.batch_size
+        rounds = [random.permutation(self.n_rows) for _ in range(-(-size // self.n_rows))]
+        yield from torch.split(torch.from_numpy(np.concatenate(rounds)[:size]), self.batch_size)
 
 
 class _Rows(Dataset[Batch]):

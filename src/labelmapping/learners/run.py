@@ -17,6 +17,8 @@ from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
+import torch
+
 from ..atomic import TEMPORARY, file_sha256, write_json
 from ..errors import DataNotFoundError, RunMismatchError
 from .data import LearningData
@@ -77,7 +79,13 @@ class RunFolder:
         write_json(path / "labels.json", list(data.labels))
         versions = {name: version(name) for name in PACKAGES}
         versions["python"] = platform.python_version()
-        content = {**wanted, "versions": versions, "sites": {}}
+        # Sums on another number of threads differ in their last bits.
+        content = {
+            **wanted,
+            "versions": versions,
+            "threads": torch.get_num_threads(),
+            "sites": {},
+        }
         write_json(path / "run.json", content)
         return cls(path, content, data.labels)
 
@@ -109,8 +117,8 @@ class RunFolder:
         return self.path / learner_name(learner)
 
     def report(self, learner: Site) -> LearnerReport:
-        """What a finished learner's weight file says of itself."""
-        return read_report(weights_file(self.learner_folder(learner)))
+        """Size and cost of a finished learner."""
+        return read_report(self.learner_folder(learner))
 
     def record(self, learner: Site, report: LearnerReport) -> None:
         """Note a finished learner with its weights' checksum; one noted already is checked.

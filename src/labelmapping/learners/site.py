@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 import time
 import warnings
@@ -13,10 +14,9 @@ from typing import Any
 import pytorch_lightning as pl
 import safetensors.torch
 import torch
-from safetensors import safe_open
 from torch import Tensor
 
-from ..atomic import TEMPORARY, replacing, write_text
+from ..atomic import TEMPORARY, replacing, write_json, write_text
 from ..errors import DivergedError, RunMismatchError
 from .data import EpochBatches, LearningData, batches
 from .recipe import LearnerNetwork, LearnerRecipe, Site, count_parameters, derive_seed
@@ -30,7 +30,7 @@ WATCHED_ROWS = 2048
 
 @dataclass(frozen=True)
 class LearnerReport:
-    """What a finished learner's weight file says of itself."""
+    """What ``report.json`` in a finished learner's folder says: size and cost of its training."""
 
     parameters: int
     epochs: int
@@ -69,8 +69,8 @@ def train_learner(
     learner : int or "all"
         The site, or all of them (joint).
     run_folder : Path
-        Gets ``site-07/weights.safetensors`` (last and whole), ``metrics.csv`` (a
-        row an epoch) and, until the end, ``checkpoint.ckpt``.
+        Gets ``site-07/metrics.csv`` (a row an epoch), ``report.json``, at last
+        ``weights.safetensors`` and, until then, ``checkpoint.ckpt``.
     accelerator : str
         Lightning's; decides where, not what.
     callbacks : sequence of Lightning callbacks
@@ -83,7 +83,7 @@ def train_learner(
     """
     folder = run_folder / learner_name(learner)
     if weights_file(folder).exists():
-        return read_report(weights_file(folder))
+        return read_report(folder)
     for leftover in folder.glob(f"{TEMPORARY}*"):
         leftover.unlink()
     seed = derive_seed(seed, learner)
@@ -123,32 +123,27 @@ def train_learner(
             f"learner {learner_name(learner)} stopped after {len(files.rows)} of "
             f"{recipe.epochs} epochs; start again to go on"
         )
-    save_weights(weights_file(folder), network, files.report())
+    report = files.report()
+    write_json(folder / "report.json", asdict(report))
+    save_weights(weights_file(folder), network)
     files.checkpoint.unlink(missing_ok=True)
-    return files.report()
+    return report
 
 
-def save_weights(path: Path, network: LearnerNetwork, report: LearnerReport) -> None:
-    """All tensors, on the CPU, and the report beside them in the same file."""
+def save_weights(path: Path, network: LearnerNetwork) -> None:
+    """All tensors, on the CPU, and nothing else: equal weights are equal bytes."""
     state = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
-    metadata = {name: str(value) for name, value in asdict(report).items()}
     with replacing(path) as temporary:
-        safetensors.torch.save_file(state, temporary, metadata)
+        safetensors.torch.save_file(state, temporary)
 
 
-def read_report(path: Path) -> LearnerReport:
-    """The report in a weight file."""
+def read_report(folder: Path) -> LearnerReport:
+    """The report in a finished learner's folder."""
+    path = folder / "report.json"
     try:
-        with safe_open(path, "pt") as file:
-            found = file.metadata() or {}
-        return LearnerReport(
-            int(found["parameters"]),
-            int(found["epochs"]),
-            int(found["steps"]),
-            float(found["seconds"]),
-        )
-    except (safetensors.SafetensorError, KeyError, ValueError) as error:
-        raise RunMismatchError(f"{path} is damaged: {error}; remove it to train again") from error
+        return LearnerReport(**json.loads(path.read_text(encoding="utf-8")))
+    except (OSError, ValueError, TypeError) as error:
+        raise RunMismatchError(f"{path} cannot be read: {error}") from error
 
 
 class _InOrder(torch.utils.data.Sampler[Tensor]):
@@ -259,7 +254,7 @@ class _EpochFiles(pl.Callback):
         write_text(self.folder / "metrics.csv", "\n".join(lines) + "\n")
         logger.info("%s: %s", self.folder.name, row)
         if epoch in self.recipe.keep_epochs:
-            save_weights(weights_file(self.folder, epoch), self.network, self.report())
+            save_weights(weights_file(self.folder, epoch), self.network)
         with replacing(self.checkpoint) as temporary:
             trainer.save_checkpoint(temporary)
 

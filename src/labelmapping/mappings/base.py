@@ -231,7 +231,7 @@ class LabelMapping(ABC):
     def _from_recipe(cls, fields: dict[str, Any]) -> Self:
         try:
             mapping = cls(**fields)
-        except TypeError as error:  # a field too many, too few, or of the wrong type
+        except (TypeError, ArgumentError) as error:  # a field too many, too few, or a wrong one
             raise ArgumentError(f"recipe of a {cls.kind} mapping: {error}") from error
         names = mapping._recipe().keys()
         if names != fields.keys():  # a default must not stand in for what was written
