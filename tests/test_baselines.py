@@ -35,7 +35,7 @@ def hand_losses(
     ):
         loss = -log_sigmoid(scores[positive])
         for negative in negatives:
-            if negative != positive:
+            if head.log_q_correction or negative != positive:
                 loss -= log_sigmoid(-scores[negative])
         losses.append(loss)
     return losses
@@ -61,19 +61,16 @@ def test_negative_sampling_loss_equals_the_formula(
     torch.testing.assert_close(output, F.logsigmoid(logits))
 
 
-def test_a_sampled_negative_that_is_the_target_does_not_count() -> None:
+def test_a_sampled_negative_that_is_the_target_counts_with_the_correction_only() -> None:
     # With one class every draw is the target.
-    head = NegativeSamplingHead(4, 1, n_negatives=5)
-    output, loss = head(torch.ones(3, 4), torch.zeros(3, dtype=torch.int64))
+    features, target = torch.ones(3, 4), torch.zeros(3, dtype=torch.int64)
+    plain = NegativeSamplingHead(4, 1, n_negatives=5, log_q_correction=False)
+    output, loss = plain(features, target)
     assert torch.equal(loss, -output.mean())
-    # With two, and all the noise on class 0, the draws count for the target 1 only.
-    head = NegativeSamplingHead(4, 2, n_negatives=5, class_counts=[1e15, 0], power=1.0)
-    torch.manual_seed(0)
-    output, loss = head(torch.ones(1, 4), torch.tensor([0]))
-    assert torch.equal(loss, -output[0])
-    output, loss = head(torch.ones(1, 4), torch.tensor([1]))
-    logit = head.output(torch.ones(1, 4))[0, 0] - math.log(5)
-    torch.testing.assert_close(loss, -output[0] - 5 * F.logsigmoid(-logit))
+    corrected = NegativeSamplingHead(4, 1, n_negatives=5)
+    output, loss = corrected(features, target)
+    logit = corrected.output(features)[:, 0] - math.log(5)
+    torch.testing.assert_close(loss, (-output - 5 * F.logsigmoid(-logit)).mean())
 
 
 # How often each class follows a context, in 100 rows.
@@ -96,8 +93,8 @@ def train_on(counts: Tensor, log_q_correction: bool) -> NegativeSamplingHead:
     head = NegativeSamplingHead(
         3, N, class_counts=counts.sum(dim=0), log_q_correction=log_q_correction
     )
-    steps = 500
-    optimizer = torch.optim.Adam(head.parameters(), lr=0.05)
+    steps = 600
+    optimizer = torch.optim.Adam(head.parameters(), lr=0.1)
     schedule = torch.optim.lr_scheduler.CosineAnnealingLR(optimizer, steps)
     for _ in range(steps):
         optimizer.zero_grad()
@@ -107,28 +104,28 @@ def train_on(counts: Tensor, log_q_correction: bool) -> NegativeSamplingHead:
     return head
 
 
-def test_negative_sampling_recovers_the_class_probabilities() -> None:
-    counts = toy_counts(FLAT)
+@pytest.mark.parametrize("often", [FLAT, PEAKED], ids=["flat", "peaked"])
+def test_negative_sampling_recovers_the_class_probabilities(often: list[int]) -> None:
+    counts = toy_counts(often)
     truth = counts / 100
     (log_probs,) = train_on(counts, log_q_correction=True).site_log_probs(torch.eye(3))
-    # The optimum is off by -log(1 - p) before it is normalised, at most 0.11 for these
-    # p of at most 0.10; the rest of the tolerance is for the sampling.
-    assert (log_probs - truth.log()).abs().max().item() < 0.2
+    # For the sampling: the rare classes have one positive in 100 rows.
+    assert (log_probs - truth.log()).abs().max().item() < 0.25
     assert (log_probs.exp() - truth).abs().sum(dim=1).max().item() / 2 < 0.03
 
 
 @pytest.mark.parametrize("log_q_correction", [True, False])
-def test_negative_sampling_logits_converge_to_log_odds(log_q_correction: bool) -> None:
+def test_where_the_logits_of_negative_sampling_converge(log_q_correction: bool) -> None:
     counts = toy_counts(PEAKED)
     head = train_on(counts, log_q_correction)
-    # At the optimum sigmoid(logit) = p / (p + n q (1 - p)), with n negatives from the noise q.
-    expected = torch.logit(counts / 100)
-    if not log_q_correction:
-        expected = expected - (head.n_negatives * head.noise).log()
+    if log_q_correction:
+        expected = (counts / 100).log()
+    else:
+        # sigmoid(logit) = p / (p + n q (1 - p)), with n negatives from the noise q.
+        expected = torch.logit(counts / 100) - (head.n_negatives * head.noise).log()
     difference = head.output(torch.eye(3)) - expected
-    # 0.3 nats for the sampling: the rare classes have one positive in 100 rows. The
-    # log-probability of the common class is 1.66 away from its log-odds.
-    assert difference.abs().max().item() < 0.3
+    # The log-probability of the common class is 1.66 away from its log-odds.
+    assert difference.abs().max().item() < 0.25
 
 
 def test_unseen_classes_keep_some_noise() -> None:

@@ -277,7 +277,7 @@ def test_a_run_ended_in_the_middle_of_writing_leaves_no_file(
     def save_half(path: Path, *args: Any, **keywords: Any) -> None:
         path.write_bytes(b"\x93NUMPY half")
         halves.append(path)
-        assert not list(folder.glob("*.npy"))
+        assert not list(folder.glob("[!.]*.npy"))
         raise error
 
     with monkeypatch.context() as patch:

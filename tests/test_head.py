@@ -37,7 +37,7 @@ def draw_batch(
     [(0, []), ([], []), (4, [4]), ([4], [4]), ((4, 3), [4, 3]), ([4, 4, 2], [4, 4, 2])],
     ids=str,
 )
-def test_hidden_layers_are_linear_with_relu_and_shared(
+def test_hidden_layers_are_linear_with_norm_and_relu_and_shared(
     hidden: int | Sequence[int], widths: list[int]
 ) -> None:
     head = new_head(hidden=hidden)
@@ -46,7 +46,8 @@ def test_hidden_layers_are_linear_with_relu_and_shared(
     features, _ = draw_batch()
     values = features
     for layer in linears[:-1]:
-        values = F.linear(values, layer.weight, layer.bias).clamp(min=0)
+        assert "bias" not in dict(layer.named_parameters())
+        values = F.layer_norm(F.linear(values, layer.weight), layer.weight.shape[:1]).clamp(min=0)
     values = F.linear(values, linears[-1].weight, linears[-1].bias)
     logits = head.site_logits(features)
     assert torch.equal(torch.cat(logits, dim=-1), values)
@@ -76,7 +77,9 @@ def test_without_bias_there_is_none_anywhere() -> None:
     head = new_head(hidden=[4, 3], bias=False)
     assert [name for name, _ in head.named_parameters()] == [
         "hidden.0.weight",
-        "hidden.2.weight",
+        "hidden.1.weight",
+        "hidden.3.weight",
+        "hidden.4.weight",
         "output.weight",
     ]
     zeros = torch.zeros(1, 5)
@@ -139,7 +142,13 @@ def test_log_probs_are_normalised_at_each_site(scale: float) -> None:
 def test_only_weights_are_saved_and_they_load_elsewhere() -> None:
     head = new_head(hidden=4)
     state = head.state_dict()
-    assert list(state) == ["hidden.0.weight", "hidden.0.bias", "output.weight", "output.bias"]
+    assert list(state) == [
+        "hidden.0.weight",
+        "hidden.1.weight",
+        "hidden.1.bias",
+        "output.weight",
+        "output.bias",
+    ]
     assert not list(head.buffers())
     other = new_head(seed=1, hidden=4)
     features, target = draw_batch()

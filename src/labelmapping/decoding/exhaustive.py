@@ -55,7 +55,7 @@ def scan(
         columns = np.empty((block.size, len(sites)), np.int64)
         for i, site in enumerate(sites):
             columns[:, i] = mapping.symbols_at(block, site) + offsets[i]
-        extra = np.zeros(block.size) if prior is None else prior(block)
+        extra = np.zeros(block.size) if prior is None else prior(block.copy())
         for_rows(
             n_rows,
             lambda rows, c=columns, e=extra, b=block: _keep_best(  # type: ignore[misc]

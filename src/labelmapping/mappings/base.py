@@ -53,7 +53,8 @@ class LabelMapping(ABC):
 
     def __init_subclass__(cls, **kwargs: Any) -> None:
         super().__init_subclass__(**kwargs)
-        LabelMapping._kinds[cls.kind] = cls
+        if "kind" in vars(cls):  # a subclass without its own is no new kind of recipe
+            LabelMapping._kinds[cls.kind] = cls
 
     def __init__(
         self, n_classes: int, alphabet_sizes: tuple[int, ...], dimension: int, capacity: int

@@ -36,11 +36,10 @@ class NegativeSamplingHead(nn.Module):
     power : float, default 0.75
         As in word2vec.
     log_q_correction : bool, default True
-        Train logits less the log of their expected number of draws (noise
-        contrastive estimation), so that at the optimum the logits are log-odds,
-        ``log(p / (1 - p))`` because a draw of the target does not count: nearly
-        log-probabilities where every class is rare. Without it they are
-        relative to the noise.
+        Train logits less the log of their expected number of draws, every draw
+        counted (noise contrastive estimation): at the optimum the logits are
+        log-probabilities. Without it they are relative to the noise, and a draw of
+        the target does not count, as in word2vec.
     """
 
     noise: Tensor
@@ -81,9 +80,10 @@ class NegativeSamplingHead(nn.Module):
         if self.log_q_correction:
             logits = logits - (self.noise[classes] * self.n_negatives).log()
         output = F.logsigmoid(logits[:, 0])
-        # A negative that happens to be the target is no negative.
-        real = classes[:, 1:] != target[:, None]
-        loss = -output - (F.logsigmoid(-logits[:, 1:]) * real).sum(dim=1)
+        noise = F.logsigmoid(-logits[:, 1:])
+        if not self.log_q_correction:
+            noise = noise * (classes[:, 1:] != target[:, None])
+        loss = -output - noise.sum(dim=1)
         return HeadOutput(output, loss.mean())
 
     def site_log_probs(self, input: Tensor) -> tuple[Tensor, ...]:

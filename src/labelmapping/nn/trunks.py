@@ -21,7 +21,7 @@ __all__ = ["NextWordLstm", "SmallCnn", "ThreeConvCnn"]
 
 
 class SmallCnn(nn.Module):
-    """A CNN for CPUs: 3x3 convolutions with batch norm and 2x2 max pooling, then a dense layer.
+    """A CNN for CPUs: 3x3 convolutions with 2x2 max pooling, then a dense layer, all batch-normed.
 
     Parameters
     ----------
@@ -54,13 +54,14 @@ class SmallCnn(nn.Module):
             channels = width
         self.convolutions = nn.Sequential(*layers).to(memory_format=torch.channels_last)
         self.dense = nn.Linear(channels * (side // 2 ** len(widths)) ** 2, out_features)
+        self.norm = nn.BatchNorm1d(out_features)
 
     def forward(self, images: Tensor) -> Tensor:
         """Grey images, uint8 (B, side, side), to features (B, out_features)."""
         pixels = images.to(self.dense.weight.dtype).div(255).unsqueeze(1)
         # Twice as fast on CPUs as the default layout.
         maps = self.convolutions(pixels.contiguous(memory_format=torch.channels_last))
-        return torch.relu(self.dense(maps.flatten(1)))
+        return torch.relu(self.norm(self.dense(maps.flatten(1))))
 
 
 class ThreeConvCnn(nn.Module):
