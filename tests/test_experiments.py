@@ -50,7 +50,7 @@ def without_seconds(results: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.slow
 def test_the_demo_learns_decodes_and_writes(small_class_set: str, tmp_path: Path) -> None:
-    chosen = settings(small_class_set, steps=80)
+    chosen = settings(small_class_set, steps=40)
     results = run_demo(chosen, tmp_path / "run")
     simplex = results["rows"][1]
     assert [row["name"] for row in results["rows"]] == ["one-hot", "simplex", "mixed"]
