@@ -17,7 +17,7 @@ import torch
 from labelmapping import MixedMapping, SimplexMapping
 from labelmapping.datasets.cjk import CLASS_SETS, load_cjk
 from labelmapping.datasets.fonts import installed_faces
-from labelmapping.errors import ArgumentError
+from labelmapping.errors import ArgumentError, RunMismatchError
 from labelmapping.experiments import demo, republic
 from labelmapping.experiments.demo import DemoSettings, demo_table, run_demo
 from labelmapping.experiments.evaluation import SiteAnswers, sample_rows
@@ -77,7 +77,7 @@ def test_the_demo_learns_decodes_and_writes(small_class_set: str, tmp_path: Path
 
     again = run_demo(chosen, folder)
     assert again == results
-    with pytest.raises(ArgumentError, match="was made with other settings"):
+    with pytest.raises(RunMismatchError, match="was made with other settings"):
         run_demo(settings(small_class_set, steps=41), folder)
     assert json.loads((folder / "results.json").read_text(encoding="utf-8")) == results
 
