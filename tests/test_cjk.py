@@ -338,3 +338,11 @@ def test_two_real_faces_draw_recognisable_characters(tmp_path: Path) -> None:
     )
     accuracy = float(np.mean((test @ train.T).argmax(axis=1) == np.arange(500)))
     assert accuracy > 0.5, f"{data.test_face} by {data.train_faces}: {accuracy:.3f}"
+
+
+def test_a_damaged_font_is_refused(build_font: BuildFont, tmp_path: Path) -> None:
+    whole = Path(build_font("sound")).read_bytes()
+    damaged = tmp_path / "damaged.ttf"
+    damaged.write_bytes(whole[: len(whole) // 2])
+    with pytest.raises(ArgumentError, match="face must be a sound font file"):
+        render_face(face_of(str(damaged)), list(TINY), 24)

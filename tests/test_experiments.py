@@ -121,6 +121,8 @@ def test_what_demo_settings_refuse() -> None:
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"hidden": 0}, "hidden must be at least 1, got 0"),
         ({"n_sites": 1}, "n_sites must be at least 2, got 1"),
+        ({"n_sites": 9}, "n_sites must be at most 8, got 9"),
+        ({"seed": -1}, "seed must be at least 0, got -1"),
     ):
         with pytest.raises(ArgumentError, match=message):
             settings("gb2312-1", **changes)
@@ -157,7 +159,6 @@ def test_rows_of_table_4_from_a_tiny_text(
     results = republic.reproduce_republic(data_dir, tmp_path, rows=names, profile="quick")
     assert [row["name"] for row in results["rows"]] == names
     for row in results["rows"]:
-        assert row["parameters"] == republic.row_parameters(republic.ROWS[row["name"]])
         assert list(row["by_epoch"]) == ["1", "2"]
         assert all(0 <= v["held_out_accuracy"] <= 1 for v in row["by_epoch"].values())
         assert row["paper"]["10"] == republic.ROWS[row["name"]].paper[-1]
@@ -173,6 +174,53 @@ def test_rows_of_table_4_from_a_tiny_text(
     assert [line[8] for line in lines] == ["0.0946", "0.1331", "0.1609", "0.0589"]
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
         assert list(csv.reader(file)) == [header, *lines]
+
+
+KILLED_REPRODUCTION = """
+import sys
+from labelmapping.cli import main
+from labelmapping.experiments import republic
+from tests.test_experiments import tiny_text
+republic.learning_data = lambda text: tiny_text(republic.N_WORDS)
+raise SystemExit(main(sys.argv[1:]))
+"""
+
+
+@pytest.mark.slow
+def test_a_killed_reproduction_ends_in_the_same_table(data_dir: Path, tmp_path: Path) -> None:
+    """The learners that draw at each step (negative sampling) are among the killed ones."""
+    rows = ["mixed-6-2", "negative-sampling"]
+
+    def command(folder: str) -> list[str]:
+        arguments = ["--rows", *rows, "--epochs", "3", "--run-dir", str(tmp_path / folder)]
+        words = ["reproduce", "republic", "--data-dir", str(data_dir.resolve()), *arguments]
+        return [sys.executable, "-c", KILLED_REPRODUCTION, *words]
+
+    def results(folder: str) -> dict[str, Any]:
+        found: dict[str, Any] = json.loads((tmp_path / folder / "results.json").read_text("utf-8"))
+        return without_seconds(found)
+
+    root = Path(__file__).parents[1]
+    subprocess.run(command("whole"), check=True, capture_output=True, cwd=root)
+    for line in ("mixed-6-2, site 1: 4/12 steps", "negative-sampling, site 0: 8/12 steps"):
+        with subprocess.Popen(
+            command("killed"), stderr=subprocess.PIPE, text=True, cwd=root
+        ) as process:
+            assert process.stderr is not None
+            assert any(said.startswith(line) for said in process.stderr)
+            process.send_signal(signal.SIGKILL)
+    subprocess.run(command("killed"), check=True, capture_output=True, cwd=root)
+    assert results("killed") == results("whole")
+
+    before = (tmp_path / "whole" / "results.json").read_bytes()
+    again = [*command("whole"), "--profile", "paper"]
+    again[again.index("3")] = "4"
+    again[again.index("--rows") + 1] = "cut-off"  # not trained yet: must not be, now
+    refused = subprocess.run(again, capture_output=True, text=True, cwd=root, check=False)
+    assert refused.returncode == 2
+    assert "was made with other settings" in refused.stderr
+    assert (tmp_path / "whole" / "results.json").read_bytes() == before
+    assert not (tmp_path / "whole" / "cut-off").exists()
 
 
 def test_profiles_and_rows() -> None:
@@ -202,6 +250,10 @@ def test_unknown_rows_and_profiles_are_refused_with_the_list(tmp_path: Path) -> 
         republic.reproduce_republic(None, tmp_path / "run", rows=["one-hot", "ecoc"])
     with pytest.raises(ArgumentError, match="epochs must be at least 1, got 0"):
         republic.reproduce_republic(None, tmp_path / "run", epochs=0)
+    with pytest.raises(ArgumentError, match="rows must name at least one row"):
+        republic.reproduce_republic(None, tmp_path / "run", rows=[])
+    with pytest.raises(ArgumentError, match="seed must be at least 0, got -1"):
+        republic.reproduce_republic(None, tmp_path / "run", seed=-1)
     assert not (tmp_path / "run").exists()
 
 

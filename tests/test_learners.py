@@ -18,7 +18,13 @@ import torch
 
 from labelmapping import EcocMapping, MixedMapping, SimplexMapping
 from labelmapping.atomic import file_sha256
-from labelmapping.errors import ArgumentError, DataNotFoundError, DivergedError, RunMismatchError
+from labelmapping.errors import (
+    ArgumentError,
+    ArgumentTypeError,
+    DataNotFoundError,
+    DivergedError,
+    RunMismatchError,
+)
 from labelmapping.learners import Ensemble, LearnerRecipe, LearningData, RunFolder, train
 from labelmapping.learners.data import EpochBatches
 from labelmapping.learners.recipe import Site, count_parameters, derive_seed
@@ -93,7 +99,10 @@ def test_the_run_folder_tells_what_was_trained(separate: Path, task: LearningDat
     network = recipe().build(0, task.class_counts())
     for name, record in content["sites"].items():
         folder = separate / name
-        assert record["weights_sha256"] == file_sha256(folder / "weights.safetensors")
+        assert record["sha256"] == {
+            file: file_sha256(folder / file)
+            for file in ("weights.safetensors", "weights-0003.safetensors")
+        }
         assert (record["epochs"], record["steps"]) == (6, 6 * 12)
         assert record["parameters"] == count_parameters(network)
         assert sorted(p.name for p in folder.iterdir()) == [
@@ -143,6 +152,68 @@ def test_a_stopped_learner_goes_on_to_the_same_weights(
     with (separate / "site-00" / "metrics.csv").open(encoding="utf-8") as file:
         whole = [{k: v for k, v in row.items() if k != "seconds"} for row in csv.DictReader(file)]
     assert rows == whole
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"head_options": {"hidden": 16, "dropout": 0.3}},
+        {"mapping": MixedMapping.one_hot(30), "head": "negative-sampling"},
+    ],
+    ids=["dropout", "negative sampling"],
+)
+def test_learners_that_draw_at_each_step_go_on_alike(
+    changes: dict[str, Any], task: LearningData, tmp_path: Path
+) -> None:
+    train(recipe(**changes), task, tmp_path / "whole", learners=[0])
+    with pytest.raises(RuntimeError, match="stopped by the test"):
+        train(
+            recipe(**changes),
+            task,
+            tmp_path / "stopped",
+            learners=[0],
+            callbacks=lambda _: [StopAfter(30)],
+        )
+    train(recipe(**changes), task, tmp_path / "stopped", learners=[0])
+    assert weights(tmp_path / "stopped") == weights(tmp_path / "whole")
+
+
+INTERRUPTED = """
+import sys
+from pathlib import Path
+import pytorch_lightning as pl
+from tests.conftest import make_task
+from tests.test_learners import recipe
+from labelmapping import cli
+from labelmapping.learners import train
+
+class Tell(pl.Callback):
+    def on_train_batch_end(self, *_):
+        print("step", flush=True)
+
+long = recipe(epochs=1000, keep_epochs=())
+cli._demo = lambda _: train(long, make_task(), Path(sys.argv[1]), callbacks=lambda _: [Tell()])
+raise SystemExit(cli.main(["demo"]))
+"""
+
+
+@pytest.mark.slow
+def test_ctrl_c_in_a_training_says_how_to_go_on(tmp_path: Path) -> None:
+    command = [sys.executable, "-W", "ignore", "-c", INTERRUPTED, str(tmp_path / "run")]
+    with subprocess.Popen(
+        command,
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        for _ in range(20):
+            assert process.stdout.readline() == "step\n"
+        process.send_signal(signal.SIGINT)
+        _, said = process.communicate()
+    assert process.returncode == 130
+    assert "interrupted; start again to go on" in said
 
 
 KILLED = """
@@ -246,6 +317,95 @@ def test_altered_weights_are_found_and_named(
         train(recipe(), task, folder, seed=1)
 
 
+def test_kept_epochs_are_checked_too(separate: Path, tmp_path: Path) -> None:
+    folder = copy_of(separate, tmp_path / "run")
+    path = folder / "site-01" / "weights-0003.safetensors"
+    content = bytearray(path.read_bytes())
+    content[-1] ^= 1
+    path.write_bytes(content)
+    with pytest.raises(RunMismatchError, match=r"weights-0003.* does not match its checksum"):
+        Ensemble.load(folder, epoch=3)
+
+
+def test_a_damaged_record_or_checkpoint_is_named(
+    separate: Path, task: LearningData, tmp_path: Path
+) -> None:
+    folder = copy_of(separate, tmp_path / "run")
+    (folder / "run.json").write_text('{"format": 1}')
+    with pytest.raises(RunMismatchError, match=r"run.json is no record of a run"):
+        Ensemble.load(folder)
+    (folder / "run.json").write_text("{")
+    with pytest.raises(RunMismatchError, match=r"run.json cannot be read"):
+        Ensemble.load(folder)
+    with pytest.raises(RuntimeError, match="stopped by the test"):
+        train(recipe(), task, tmp_path / "new", callbacks=lambda _: [StopAfter(20)])
+    (tmp_path / "new" / "site-00" / "checkpoint.ckpt").write_bytes(b"no checkpoint")
+    with pytest.raises(RunMismatchError, match=r"checkpoint.ckpt cannot be read: remove it"):
+        train(recipe(), task, tmp_path / "new")
+
+
+def test_what_a_kill_leaves_is_cleared(separate: Path, task: LearningData, tmp_path: Path) -> None:
+    folder = copy_of(separate, tmp_path / "run")
+    content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    content["sites"].pop("site-02")
+    (folder / "run.json").write_text(json.dumps(content), encoding="utf-8")
+    for name in ("checkpoint.ckpt", ".tmp-xweights.safetensors"):
+        (folder / "site-02" / name).write_bytes(b"")
+    train(recipe(), task, folder, seed=1)
+    assert weights(folder) == weights(separate)
+    assert not (folder / "site-02" / "checkpoint.ckpt").exists()
+    assert not list(folder.rglob(".tmp-*"))
+
+    # A killed `create` leaves our labels at most; anybody else's are not touched.
+    labels = tmp_path / "other" / "labels.json"
+    labels.parent.mkdir()
+    labels.write_text(json.dumps(["mine"]))
+    with pytest.raises(RunMismatchError, match="no run folder"):
+        train(recipe(), task, labels.parent)
+    assert json.loads(labels.read_text()) == ["mine"]
+    labels.write_text(json.dumps(list(task.labels)))
+    train(recipe(epochs=1, keep_epochs=()), task, labels.parent, learners=[0])
+
+
+def test_a_finished_run_is_not_written_to(separate: Path, task: LearningData) -> None:
+    before = (separate / "run.json").stat().st_mtime_ns
+    train(recipe(), task, separate, seed=1)
+    assert (separate / "run.json").stat().st_mtime_ns == before
+
+
+@pytest.mark.parametrize(
+    ("changes", "learners", "message"),
+    [
+        ({"trunk": "labelmapping.nn:Smallcnn"}, None, "trunk must be module:Class"),
+        ({"trunk_options": {"sides": 8}}, None, "trunk_options of labelmapping.nn:SmallCnn"),
+        ({"head_options": {"hiden": 8}}, None, "head_options of label-mapping"),
+        ({"mapping": SimplexMapping(49, 3, field_order=7)}, None, "as many classes.* 30; got 49"),
+        ({}, [7], r"learners must be among \(0, 1, 2\), got \[7\]"),
+        ({}, ["all"], r"learners must be among \(0, 1, 2\), got \['all'\]"),
+    ],
+)
+def test_a_recipe_that_cannot_work_leaves_no_folder(
+    changes: dict[str, Any],
+    learners: list[Site] | None,
+    message: str,
+    task: LearningData,
+    tmp_path: Path,
+) -> None:
+    with pytest.raises(ArgumentError, match=message):
+        train(recipe(**changes), task, tmp_path / "run", learners=learners)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_run_folder_chooses_nothing_to_call(separate: Path, tmp_path: Path) -> None:
+    folder = copy_of(separate, tmp_path / "run")
+    content = json.loads((folder / "run.json").read_text(encoding="utf-8"))
+    for trunk in ("labelmapping.learners.recipe:load_class", "labelmapping.nn:check", "os:getcwd"):
+        content["recipe"]["trunk"] = trunk
+        (folder / "run.json").write_text(json.dumps(content), encoding="utf-8")
+        with pytest.raises(ArgumentError, match="trunk_class must be given"):
+            Ensemble.load(folder)
+
+
 def test_weights_whose_record_was_lost_are_taken_over(
     separate: Path, task: LearningData, tmp_path: Path
 ) -> None:
@@ -276,6 +436,15 @@ def test_N57_a_diverging_learner_is_named_and_the_others_stay(
 def test_N57_a_learning_rate_far_too_high(task: LearningData, tmp_path: Path) -> None:
     wild = recipe(learning_rate=1e30, schedule="constant")
     with pytest.raises(DivergedError, match=r"site-00.*a lower learning_rate than 1e\+30"):
+        train(wild, task, tmp_path)
+    assert RunFolder.load(tmp_path).finished() == []
+
+
+def test_N57_a_learner_that_diverges_at_its_last_step(task: LearningData, tmp_path: Path) -> None:
+    wild = recipe(
+        learning_rate=1e30, schedule="constant", epochs=1, steps_per_epoch=1, keep_epochs=()
+    )
+    with pytest.raises(DivergedError, match=r"site-00: .* is not finite after step 1"):
         train(wild, task, tmp_path)
     assert RunFolder.load(tmp_path).finished() == []
 
@@ -339,6 +508,7 @@ def test_missing_learners_are_named_and_the_rest_answer(
         ensemble = Ensemble.load(folder)
     assert "answers without site-01" in caplog.text
     assert ensemble.sites == (0, 2)
+    assert Ensemble.load(separate, learners=[2, 0, 0]).sites == (0, 2)
     found = ensemble.topk(task.held_out_inputs, 1).ids[:, 0]
     assert (found == task.held_out_ids.numpy()).mean() > 0.7
     whole = Ensemble.load(separate)
@@ -399,8 +569,10 @@ def test_a_trunk_that_is_not_there_is_refused(trunk: str, task: LearningData) ->
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"steps_per_epoch": 0}, "steps_per_epoch must be at least 1, got 0"),
         ({"batch_size": 1}, "batch_size must be at least 2, got 1"),
-        ({"learning_rate": 0.0}, r"learning_rate must be positive, got 0.0"),
-        ({"learning_rate": float("nan")}, "learning_rate must be positive, got nan"),
+        ({"learning_rate": 0.0}, r"learning_rate must be positive and finite in float32, got 0.0"),
+        ({"learning_rate": float("nan")}, "learning_rate must be positive and finite"),
+        ({"learning_rate": float("inf")}, "learning_rate must be positive and finite"),
+        ({"learning_rate": 1e39}, "learning_rate must be positive and finite"),
         ({"schedule": "cosine"}, "schedule must be one of constant, one-cycle"),
         ({"head": "tree"}, "head must be one of label-mapping"),
         ({"head": "cut-off"}, "needs a mapping of one site"),
@@ -477,6 +649,33 @@ def test_seeds_differ_by_learner_and_do_not_change_between_versions() -> None:
     assert len({derive_seed(0, s) for s in learners} | {derive_seed(1, s) for s in learners}) == 8
     # A change here changes every published result.
     assert derive_seed(0, 0) == 3065247057545751466
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"train_ids": torch.zeros(360, dtype=torch.int32)}, "train_ids must be int64"),
+        ({"train_ids": torch.zeros(360)}, "train_ids must be int64"),
+        ({"held_out_ids": torch.zeros(120, 1, dtype=torch.int64)}, r"shape \(120, 1\)"),
+        ({"train_inputs": np.zeros((360, 8, 8))}, "train_inputs must be a torch tensor"),
+        ({"labels": range(30)}, "labels must be strings, got 0 of type int"),
+    ],
+)
+def test_data_of_the_wrong_type_are_refused(
+    changes: dict[str, Any], message: str, task: LearningData
+) -> None:
+    names = ("train_inputs", "train_ids", "held_out_inputs", "held_out_ids", "labels")
+    with pytest.raises(ArgumentTypeError, match=message):
+        LearningData(**({name: getattr(task, name) for name in names} | changes))
+
+
+def test_fingerprints_tell_data_apart(task: LearningData) -> None:
+    assert make_task().fingerprint() == task.fingerprint() != make_task(seed=1).fingerprint()
+    inputs = task.train_inputs.to(torch.bfloat16)
+    lifted = LearningData(
+        inputs, task.train_ids, task.held_out_inputs, task.held_out_ids, task.labels
+    )
+    assert lifted.fingerprint() != task.fingerprint()
 
 
 def test_data_that_does_not_fit_is_refused(task: LearningData) -> None:

@@ -1,6 +1,7 @@
 """The paper's parameter counts, to the unit: networks are built and their weights counted."""
 
 import pytest
+import torch
 from torch import nn
 
 from labelmapping.mappings import EcocMapping, LabelMapping, MixedMapping, SimplexMapping
@@ -114,7 +115,11 @@ def test_the_lstm_has_one_bias_vector_a_gate() -> None:
 def test_the_experiments_rows_have_the_papers_counts(row: str, total: int) -> None:
     pytest.importorskip("pytorch_lightning", reason="the experiments train with Lightning")
     republic = pytest.importorskip("labelmapping.experiments.republic")
-    assert republic.row_parameters(republic.ROWS[row]) == total
+    chosen = republic.ROWS[row]
+    recipe = republic.learner_recipe(chosen.run, republic.PROFILES["paper"])
+    counts = torch.ones(recipe.mapping.n_classes)
+    learners = [recipe.build(site, counts) for site in range(chosen.n_sites)]
+    assert trained_parameters(*learners) == total
     assert len(republic.ROWS) == 9
 
 

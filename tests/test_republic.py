@@ -78,6 +78,12 @@ def test_a_wrong_text_is_refused_with_its_counts(tmp_path: Path) -> None:
         load_republic(tmp_path)
 
 
+def test_a_text_in_another_encoding_is_refused(tmp_path: Path) -> None:
+    (tmp_path / "republic.txt").write_text("BOOK I.\nI went", encoding="utf-16")
+    with pytest.raises(ArgumentError, match=r"republic\.txt must be UTF-8 text"):
+        load_republic(tmp_path)
+
+
 def test_a_text_with_one_word_replaced_is_refused(data_dir: Path, tmp_path: Path) -> None:
     body = republic._find_text(data_dir).read_text(encoding="utf-8-sig")
     (tmp_path / "republic.txt").write_text(body.replace(" said ", " the ", 1), encoding="utf-8")

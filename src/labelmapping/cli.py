@@ -73,6 +73,7 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     add("--faces", nargs="+", metavar="FACE", help="known names or font files (default: all known)")
     add("--test-face", metavar="FACE", help="the face held out (default: wqy-zenhei or the last)")
     add("--seed", type=int, default=0, help="of everything drawn (default %(default)s)")
+    add("--accelerator", default="auto", help="auto, cpu or gpu (default %(default)s)")
     add("--run-dir", type=Path, help="default runs/demo-CLASS_SET-STEPS")
     parser.set_defaults(run=_demo)
 
@@ -88,6 +89,7 @@ def _add_republic(parser: argparse.ArgumentParser) -> None:
     add("--rows", nargs="+", metavar="ROW", help="names of rows (default: the profile's)")
     add("--epochs", type=int, help="instead of the profile's")
     add("--seed", type=int, default=0, help="of everything drawn (default %(default)s)")
+    add("--accelerator", default="auto", help="auto, cpu or gpu (default %(default)s)")
     add("--run-dir", type=Path, help="default runs/republic-PROFILE")
     parser.set_defaults(run=_republic)
 
@@ -120,6 +122,7 @@ def _demo(arguments: argparse.Namespace) -> None:
     results = run_demo(
         settings,
         run_dir,
+        accelerator=arguments.accelerator,
         callbacks=lambda name: [LearnerProgress(name, console)],
         rendering=rendering,
     )
@@ -144,6 +147,7 @@ def _republic(arguments: argparse.Namespace) -> None:
         rows=arguments.rows,
         epochs=arguments.epochs,
         seed=arguments.seed,
+        accelerator=arguments.accelerator,
         callbacks=lambda row, site: [LearnerProgress(f"{row}, site {site}", console)],
     )
     _show(console, "Table 4: next word in Plato's Republic", table_4(results))
@@ -155,6 +159,7 @@ def _republic(arguments: argparse.Namespace) -> None:
 
 
 def _console() -> Console:
+    """Standard error, where progress goes."""
     try:
         from rich.console import Console
     except ImportError as error:

@@ -9,6 +9,7 @@ import hashlib
 import logging
 import os
 import platform
+import struct
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -127,15 +128,18 @@ def render_face(
     """
     side, count = _checked_side(side), len(characters)
     try:
-        from fontTools.ttLib import TTFont
+        from fontTools.ttLib import TTFont, TTLibError
         from PIL import Image, ImageDraw, ImageFont
     except ImportError as error:
         raise MissingExtraError(
             "Drawing characters needs Pillow and fontTools: pip install labelmapping[experiments]."
         ) from error
 
-    with TTFont(face.path, fontNumber=face.index, lazy=True) as tables:
-        glyph_names = tables.getBestCmap() or {}
+    try:
+        with TTFont(face.path, fontNumber=face.index, lazy=True) as tables:
+            glyph_names = tables.getBestCmap() or {}
+    except (TTLibError, struct.error, KeyError, AssertionError) as error:
+        raise ArgumentError(f"face must be a sound font file; {face.path}: {error}") from error
     covered = {chr(c) for c, glyph_name in glyph_names.items() if glyph_name != ".notdef"}
     _refuse_missing(face, [c for c in characters if c not in covered], "has no glyph for")
 

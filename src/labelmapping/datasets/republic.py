@@ -88,7 +88,11 @@ def load_republic(data_dir: str | Path | None = None, *, held_out: float = 0.1) 
     if not 0.0 < held_out < 1.0:
         raise ArgumentError(f"held_out must lie in (0, 1), got {held_out}")
     path = _find_text(data_dir)
-    words = _check_words(split_words(_dialogue(path.read_text(encoding="utf-8-sig"))), str(path))
+    try:
+        text = path.read_text(encoding="utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise ArgumentError(f"{path} must be UTF-8 text: {error}") from error
+    words = _check_words(split_words(_dialogue(text)), str(path))
     n_train = len(words) - int(len(words) * held_out)
     seen = Counter(words[:n_train])
     vocabulary = sorted(set(words), key=lambda word: (-seen[word], word))

@@ -10,10 +10,11 @@ from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
-from numba import config, njit
+from numba import config
 from numpy.typing import NDArray
 
 from ..mappings import LabelMapping
+from .compiled import compiled
 
 __all__ = ["scan"]
 
@@ -88,8 +89,8 @@ def _id_blocks(n_classes: int, allowed: NDArray[np.int64] | None) -> Iterator[ND
         yield np.arange(start, stop, dtype=np.int64) if allowed is None else allowed[start:stop]
 
 
-@njit(nogil=True, cache=True)
-def _keep_best(table, columns, extra, block, scores, ids, found):  # type: ignore[no-untyped-def]  # pragma: no cover
+@compiled
+def _keep_best(table, columns, extra, block, scores, ids, found):  # type: ignore[no-untyped-def]
     """Merge one block's classes, ascending by id, into each row's list of the best k.
 
     A class enters only with a score above the last one kept, so among equals

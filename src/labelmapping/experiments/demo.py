@@ -14,13 +14,15 @@ from typing import Any
 import numpy as np
 import pytorch_lightning as pl
 import torch
+from numpy.typing import NDArray
 
 from ..arguments import as_integer
 from ..datasets.cjk import CjkCharacters, load_cjk
 from ..datasets.cjk import characters as characters_of
-from ..learners import Ensemble, LearnerRecipe, LearningData, train
+from ..errors import ArgumentError
+from ..learners import Ensemble, LearnerRecipe, LearningData, RunFolder, train
 from ..mappings import LabelMapping, MixedMapping, SimplexMapping
-from .evaluation import SiteAnswers, answer, sample_rows
+from .evaluation import SiteAnswers, accuracy, answer, sample_rows
 from .plots import save_curves, save_glyph_sheet
 from .tables import Table, machine, write_results
 
@@ -29,6 +31,7 @@ __all__ = ["DemoSettings", "demo_table", "run_demo"]
 # Points on the accuracy curve at most; a training goes on from the last one.
 CURVE_POINTS = 20
 SHEET_ROWS = 10
+MOST_SITES = 8
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -72,7 +75,10 @@ class DemoSettings:
     def __post_init__(self) -> None:
         as_integer("steps", self.steps, 1)
         as_integer("hidden", self.hidden, 1)
-        as_integer("n_sites", self.n_sites, 2)
+        as_integer("seed", self.seed, 0)
+        # Beyond it, the choices of sites to leave out are too many to try them all.
+        if as_integer("n_sites", self.n_sites, 2) > MOST_SITES:
+            raise ArgumentError(f"n_sites must be at most {MOST_SITES}, got {self.n_sites}")
 
     def mappings(self) -> dict[str, LabelMapping]:
         """What is compared, by name."""
@@ -105,6 +111,7 @@ def run_demo(
     settings: DemoSettings,
     run_dir: str | Path,
     *,
+    accelerator: str = "auto",
     callbacks: Callable[[str], Sequence[pl.Callback]] | None = None,
     rendering: Callable[[str, int, int], None] | None = None,
 ) -> dict[str, Any]:
@@ -115,6 +122,8 @@ def run_demo(
     run_dir : path
         A run folder for each mapping; ``results.json``, ``.csv``, ``.md``,
         ``curves.png`` and ``sheet.png``.
+    accelerator : str
+        Lightning's: "auto", "cpu", "gpu".
     callbacks : function of a mapping's name, optional
         Lightning callbacks for its training.
     rendering : function of (face, done, total), optional
@@ -136,36 +145,40 @@ def run_demo(
     )
     data = learning_data(characters)
     run_dir = Path(run_dir)
+    for name, recipe in recipes.items():
+        RunFolder.check(run_dir / name, recipe, settings.seed, data)
+    sample = sample_rows(len(data.train_ids), len(data.held_out_ids), settings.seed)
     rows, curves = [], {}
-    answers: dict[str, SiteAnswers] = {}
     for name, recipe in recipes.items():
         run = train(
             recipe,
             data,
             run_dir / name,
             seed=settings.seed,
+            accelerator=accelerator,
             callbacks=None if callbacks is None else lambda _, n=name: callbacks(n),  # type: ignore[misc]
         )
         ensemble = Ensemble.load(run.path)
-        answers[name] = answer(ensemble, data.held_out_inputs, data.held_out_ids)
-        sample = sample_rows(len(data.train_ids), len(data.held_out_ids), settings.seed)
-        seen = answer(ensemble, data.train_inputs[sample], data.train_ids[sample])
+        answers = answer(ensemble, data.held_out_inputs, data.held_out_ids)
         rows.append(
             {
                 "name": name,
                 "mapping": recipe.mapping.to_config(),
                 "parameters": ensemble.parameters,
-                "site_accuracies": answers[name].site_accuracies(),
-                "top1_by_sites_left": _top1_by_sites_left(answers[name]),
-                "top10": answers[name].accuracy(10),
-                "train_top1": seen.accuracy(),
+                "site_accuracies": answers.site_accuracies(),
+                "top1_by_sites_left": _top1_by_sites_left(answers),
+                "top10": answers.accuracy(10),
+                "train_top1": accuracy(ensemble, data.train_inputs[sample], data.train_ids[sample]),
                 "seconds": round(run.report("all").seconds, 1),
             }
         )
+        if name == "simplex":
+            best = answers.topk(5)
+        del answers  # one-hot's have N columns
         curves[name] = {
-            epoch * settings.steps // recipe.epochs: answer(
+            epoch * settings.steps // recipe.epochs: accuracy(
                 Ensemble.load(run.path, epoch=epoch), data.held_out_inputs, data.held_out_ids
-            ).accuracy()
+            )
             for epoch in recipe.keep_epochs
         }
     results = {
@@ -183,7 +196,7 @@ def run_demo(
     write_results(run_dir, results, demo_table(results))
     title = f"{settings.class_set}, held-out face {characters.test_face}"
     save_curves(run_dir / "curves.png", f"Top-1, {title}", "step", curves)
-    _save_sheet(run_dir / "sheet.png", title, characters, answers["simplex"], settings.seed)
+    _save_sheet(run_dir / "sheet.png", title, characters, best, settings.seed)
     return results
 
 
@@ -234,12 +247,17 @@ def _top1_by_sites_left(answers: SiteAnswers) -> dict[str, dict[str, float]]:
 
 
 def _save_sheet(
-    path: Path, title: str, characters: CjkCharacters, answers: SiteAnswers, seed: int
+    path: Path,
+    title: str,
+    characters: CjkCharacters,
+    best: tuple[NDArray[np.int64], NDArray[np.float32]],
+    seed: int,
 ) -> None:
     """Half the sheet are glyphs answered wrongly, as far as there are such; the rest any."""
-    ids, scores = answers.topk(5)
+    ids, scores = best
+    truth = characters.test_ids
     order = np.random.default_rng(seed).permutation(len(ids))
-    wrong = ids[order, 0] != answers.ids[order]
+    wrong = ids[order, 0] != truth[order]
     rows = np.concatenate([order[wrong][: SHEET_ROWS // 2], order[~wrong]])[:SHEET_ROWS]
     save_glyph_sheet(
         path,
@@ -248,7 +266,7 @@ def _save_sheet(
         characters.test_images[rows],
         ids[rows],
         scores[rows],
-        answers.ids[rows],
+        truth[rows],
         characters.train_images[: len(characters.labels)],
         [f"U+{ord(label):04X}" for label in characters.labels],
     )

@@ -6,11 +6,19 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 import numpy as np
-from matplotlib.backends.backend_agg import FigureCanvasAgg
-from matplotlib.figure import Figure
 from numpy.typing import NDArray
 
 from ..atomic import replacing
+from ..errors import MissingExtraError
+
+try:
+    from matplotlib.axes import Axes
+    from matplotlib.backends.backend_agg import FigureCanvasAgg
+    from matplotlib.figure import Figure
+except ImportError as error:
+    raise MissingExtraError(
+        "pictures need matplotlib: pip install 'labelmapping[experiments]'"
+    ) from error
 
 __all__ = ["save_curves", "save_glyph_sheet"]
 
@@ -68,10 +76,7 @@ def save_glyph_sheet(
     _save(figure, path)
 
 
-def _glyph(axes: object, image: NDArray[np.uint8], text: str, color: str) -> None:
-    from matplotlib.axes import Axes
-
-    assert isinstance(axes, Axes)
+def _glyph(axes: Axes, image: NDArray[np.uint8], text: str, color: str) -> None:
     axes.imshow(255 - image, cmap="gray", vmin=0, vmax=255)
     axes.set_title(text, fontsize=6, color=color, pad=2)
     axes.set_xticks([])

@@ -18,10 +18,11 @@ import torch
 
 from ..arguments import as_integer, check_choice
 from ..datasets.republic import Republic, load_republic
+from ..errors import ArgumentError
 from ..learners import Ensemble, LearnerRecipe, LearningData, RunFolder, train
-from ..learners.recipe import Site, count_parameters
+from ..learners.recipe import Site
 from ..mappings import LabelMapping, MixedMapping, SimplexMapping
-from .evaluation import answer, sample_rows
+from .evaluation import accuracy, answer, sample_rows
 from .plots import save_curves
 from .tables import machine, write_results
 
@@ -131,14 +132,6 @@ def learner_recipe(run: str, profile: Profile) -> LearnerRecipe:
     )
 
 
-def row_parameters(row: Row) -> int:
-    """Trained parameters of a row's learners, all together."""
-    recipe = learner_recipe(row.run, PROFILES["paper"])
-    counts = torch.ones(recipe.mapping.n_classes)
-    with torch.random.fork_rng():
-        return sum(count_parameters(recipe.build(s, counts)) for s in range(row.n_sites))
-
-
 def learning_data(text: Republic) -> LearningData:
     """Windows of 50 words and the next one; the tail's windows are held out."""
     contexts, targets, tail = text.windows()
@@ -157,6 +150,7 @@ def reproduce_republic(
     rows: Sequence[str] | None = None,
     epochs: int | None = None,
     seed: int = 0,
+    accelerator: str = "auto",
     callbacks: Callable[[str, Site], Sequence[pl.Callback]] | None = None,
 ) -> dict[str, Any]:
     """Train what is missing for some rows of table 4, and write the table after each row.
@@ -172,6 +166,8 @@ def reproduce_republic(
         Names of rows. Default: the profile's.
     epochs : int, optional
         Instead of the profile's; reports the profile's epochs up to it, and the last.
+    accelerator : str
+        Lightning's: "auto", "cpu", "gpu".
     callbacks : function of (row name, learner), optional
         Lightning callbacks.
 
@@ -186,12 +182,17 @@ def reproduce_republic(
         report = tuple(sorted({e for e in chosen.report if e < last} | {last}))
         chosen = Profile(last, report, chosen.rows)
     names = chosen.rows if rows is None else tuple(rows)
+    if not names:
+        raise ArgumentError("rows must name at least one row")
     for name in names:
         check_choice("rows", name, ROWS)
+    as_integer("seed", seed, 0)
     text = load_republic(data_dir)
     data = learning_data(text)
     share = held_out_share_of_most_frequent(data)
     run_dir = Path(run_dir)
+    for run_name in {ROWS[name].run for name in names}:
+        RunFolder.check(run_dir / run_name, learner_recipe(run_name, chosen), seed, data)
     entries: list[dict[str, Any]] = []
     for name in names:
         row = ROWS[name]
@@ -201,6 +202,7 @@ def reproduce_republic(
             run_dir / row.run,
             seed=seed,
             learners=range(row.n_sites),
+            accelerator=accelerator,
             callbacks=None if callbacks is None else lambda site, n=name: callbacks(n, site),  # type: ignore[misc]
         )
         entries.append(_entry(row, chosen, run, data))
@@ -257,10 +259,9 @@ def _entry(row: Row, profile: Profile, run: RunFolder, data: LearningData) -> di
     by_epoch = {}
     for epoch in profile.report:
         ensemble = Ensemble.load(run.path, learners=sites, epoch=epoch)
-        seen = answer(ensemble, data.train_inputs[sample], data.train_ids[sample])
         held_out = answer(ensemble, data.held_out_inputs, data.held_out_ids)
         by_epoch[str(epoch)] = {
-            "train_accuracy": seen.accuracy(),
+            "train_accuracy": accuracy(ensemble, data.train_inputs[sample], data.train_ids[sample]),
             "held_out_accuracy": held_out.accuracy(),
             "held_out_site_accuracies": held_out.site_accuracies(),
         }

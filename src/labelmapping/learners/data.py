@@ -11,7 +11,7 @@ import torch
 from torch import Tensor
 from torch.utils.data import DataLoader, Dataset, Sampler
 
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["EpochBatches", "LearningData"]
 
@@ -41,8 +41,24 @@ class LearningData:
     labels: Sequence[str] = field(repr=False)
 
     def __post_init__(self) -> None:
+        for label in self.labels:
+            if not isinstance(label, str):
+                raise ArgumentTypeError(
+                    f"labels must be strings, got {label!r} of type {type(label).__name__}"
+                )
         for name in ("train", "held_out"):
             inputs, ids = getattr(self, f"{name}_inputs"), getattr(self, f"{name}_ids")
+            for field_name, value in ((f"{name}_inputs", inputs), (f"{name}_ids", ids)):
+                if not isinstance(value, Tensor) or value.device.type != "cpu" or not value.ndim:
+                    raise ArgumentTypeError(
+                        f"{field_name} must be a torch tensor of rows on the CPU, "
+                        f"got {type(value).__name__}"
+                    )
+            if ids.dtype != torch.int64 or ids.ndim != 1:
+                raise ArgumentTypeError(
+                    f"{name}_ids must be int64 of shape (n,), got {ids.dtype} of shape "
+                    f"{tuple(ids.shape)}"
+                )
             if len(inputs) != len(ids):
                 raise ArgumentError(
                     f"{name}_ids must have one id a row, {len(inputs)}; got {len(ids)}"
@@ -72,7 +88,7 @@ class LearningData:
         for name in ("train_inputs", "train_ids", "held_out_inputs", "held_out_ids"):
             tensor = getattr(self, name).contiguous()
             digest.update(f"{name} {tensor.dtype} {tuple(tensor.shape)}\n".encode())
-            digest.update(tensor.numpy().data)
+            digest.update(tensor.view(torch.uint8).numpy().data if tensor.numel() else b"")
         digest.update("\0".join(self.labels).encode())
         return digest.hexdigest()
 
@@ -129,4 +145,7 @@ class _Rows(Dataset[Batch]):
 
 def batches(inputs: Tensor, ids: Tensor, sampler: Sampler[Tensor]) -> DataLoader[Batch]:
     """A loader that yields whole batches as the sampler names them."""
-    return DataLoader(_Rows(inputs, ids), sampler=sampler, batch_size=None)
+    # Without a generator of its own the loader draws from the global one, and only
+    # in epochs that it begins: a resumed training would go on from other draws.
+    generator = torch.Generator()
+    return DataLoader(_Rows(inputs, ids), sampler=sampler, batch_size=None, generator=generator)

@@ -15,7 +15,7 @@ from torch import Tensor, nn
 from ..decoding import TopK, decode_topk
 from ..errors import ArgumentError, RunMismatchError
 from ..mappings import LabelMapping
-from .recipe import LearnerNetwork, Site, count_parameters
+from .recipe import LearnerNetwork, Site, count_parameters, own_class
 from .run import RunFolder
 from .site import learner_name, weights_file
 
@@ -80,21 +80,24 @@ class Ensemble:
             missing = [learner_name(s) for s in run.recipe.learners() if s not in finished]
             if missing:
                 logger.warning("%s: answers without %s", run.path, ", ".join(missing))
-        if trunk_class is None and not run.recipe.trunk.startswith("labelmapping."):
+        make_trunk = own_class(run.recipe.trunk) if trunk_class is None else trunk_class
+        if make_trunk is None:
             raise ArgumentError(
                 f"trunk_class must be given: {run.path} names {run.recipe.trunk!r}, "
-                "which is not of this package"
+                "which is no module of labelmapping.nn"
             )
+        chosen = (
+            finished
+            if learners is None
+            else sorted(set(learners), key=lambda s: -1 if s == "all" else s)
+        )
         networks = []
-        for learner in finished if learners is None else learners:
+        for learner in chosen:
+            run.check_weights(learner, epoch)
             path = weights_file(run.learner_folder(learner), epoch)
-            if not path.exists():
-                raise RunMismatchError(f"{path} is missing: the learner is not finished")
-            if epoch is None:
-                run.check_weights(learner)
-            with torch.random.fork_rng():
+            with torch.random.fork_rng(devices=[]):
                 network = run.recipe.build(
-                    learner, torch.zeros(run.recipe.mapping.n_classes), trunk_class
+                    learner, torch.zeros(run.recipe.mapping.n_classes), make_trunk
                 )
             try:
                 network.load_state_dict(safetensors.torch.load_file(path))
@@ -112,15 +115,16 @@ class Ensemble:
 
     def site_log_probs(self, inputs: Tensor, batch_size: int = 256) -> list[NDArray[np.float32]]:
         """Log-probabilities of rows (B, ...): one float32 array (B, q_i) for each of `sites`."""
-        parts: list[list[Tensor]] = [[] for _ in self.sites]
         device = next(self._networks[0][1].parameters()).device
+        sizes = [self.mapping.alphabet_sizes[site] for site in self.sites]
+        answers = [np.empty((len(inputs), size), np.float32) for size in sizes]
         with torch.inference_mode():
-            for batch in torch.split(inputs, batch_size):
-                moved = batch.to(device)
-                row = [p for _, network in self._networks for p in network.site_log_probs(moved)]
-                for part, log_probs in zip(parts, row, strict=True):
-                    part.append(log_probs.float().cpu())
-        return [torch.cat(part).numpy() for part in parts]
+            for start in range(0, len(inputs), batch_size):
+                batch = inputs[start : start + batch_size].to(device)
+                found = [p for _, network in self._networks for p in network.site_log_probs(batch)]
+                for answer, log_probs in zip(answers, found, strict=True):
+                    answer[start : start + batch_size] = log_probs.float().cpu().numpy()
+        return answers
 
     def topk(self, inputs: Tensor, k: int, *, sites: Sequence[int] | None = None) -> TopK:
         """The k best classes of each row, by all sites that are there or by some of them."""

@@ -7,7 +7,9 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 
 import pytorch_lightning as pl
+import torch
 
+from ..errors import ArgumentError
 from .data import LearningData
 from .recipe import LearnerRecipe, Site
 from .run import RunFolder
@@ -39,16 +41,30 @@ def train(
 
     Raises
     ------
+    ArgumentError
+        The recipe does not fit the data or cannot be built; nothing is written.
     RunMismatchError
         The folder was made with other settings or data, or finished weights are altered.
     DivergedError
         From the learner that diverged; the ones before it are finished and stay.
     """
+    wanted = recipe.learners() if learners is None else tuple(learners)
+    unknown = [learner for learner in wanted if learner not in recipe.learners()]
+    if unknown:
+        raise ArgumentError(f"learners must be among {recipe.learners()}, got {unknown}")
+    if recipe.mapping.n_classes != data.n_classes:
+        raise ArgumentError(
+            f"mapping must have as many classes as the data have labels, {data.n_classes}; "
+            f"got {recipe.mapping.n_classes}"
+        )
+    with torch.random.fork_rng(devices=[]):
+        recipe.build(recipe.learners()[0], data.class_counts())  # refused before any file
     run = RunFolder.create(run_folder, recipe, seed, data)
-    for learner in recipe.learners() if learners is None else learners:
-        if learner in run.finished():
+    for learner in wanted:
+        if run.is_recorded(learner):
             logger.info("%s: %s is finished", run.path, learner)
             run.check_weights(learner)
+            continue
         report = train_learner(
             recipe,
             learner,

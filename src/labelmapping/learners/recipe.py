@@ -19,6 +19,7 @@ __all__ = ["LearnerNetwork", "LearnerRecipe", "Site", "count_parameters", "deriv
 
 Site = int | Literal["all"]
 HEADS = ("label-mapping", "negative-sampling", "cut-off")
+LARGEST_FLOAT32 = 3.4e38
 SCHEDULES = ("constant", "one-cycle")
 
 
@@ -88,8 +89,10 @@ class LearnerRecipe:
             as_integer("steps_per_epoch", self.steps_per_epoch, 1)
         check_choice("head", self.head, HEADS)
         check_choice("schedule", self.schedule, SCHEDULES)
-        if not self.learning_rate > 0:
-            raise ArgumentError(f"learning_rate must be positive, got {self.learning_rate}")
+        if not 0 < self.learning_rate < LARGEST_FLOAT32:
+            raise ArgumentError(
+                f"learning_rate must be positive and finite in float32, got {self.learning_rate}"
+            )
         for epoch in self.keep_epochs:
             if not 1 <= epoch <= self.epochs:
                 raise ArgumentError(f"keep_epochs must lie in 1..{self.epochs}, got {epoch}")
@@ -120,21 +123,29 @@ class LearnerRecipe:
             Makes the trunk from `trunk_options`. Default: what `trunk` names.
         """
         make_trunk = load_class(self.trunk) if trunk_class is None else trunk_class
-        trunk = make_trunk(**self.trunk_options)
+        try:
+            trunk = make_trunk(**self.trunk_options)
+        except TypeError as error:
+            raise ArgumentError(f"trunk_options of {self.trunk}: {error}") from error
         width = int(cast(int, trunk.out_features))
         options: dict[str, Any] = dict(self.head_options)
+        try:
+            head = self._head(learner, width, class_counts, options)
+        except TypeError as error:
+            raise ArgumentError(f"head_options of {self.head}: {error}") from error
+        return LearnerNetwork(trunk, head)
+
+    def _head(
+        self, learner: Site, width: int, class_counts: Tensor, options: dict[str, Any]
+    ) -> nn.Module:
         if self.head == "cut-off":
-            head: nn.Module = CutoffHead(
-                width, self.mapping.n_classes, class_counts=class_counts, **options
-            )
-        elif self.head == "negative-sampling":
+            return CutoffHead(width, self.mapping.n_classes, class_counts=class_counts, **options)
+        if self.head == "negative-sampling":
             counts = class_counts if options.pop("noise", "uniform") == "unigram" else None
-            head = NegativeSamplingHead(
+            return NegativeSamplingHead(
                 width, self.mapping.n_classes, class_counts=counts, **options
             )
-        else:
-            head = LabelMappingHead(width, self.mapping, sites=self.sites_of(learner), **options)
-        return LearnerNetwork(trunk, head)
+        return LabelMappingHead(width, self.mapping, sites=self.sites_of(learner), **options)
 
     def to_config(self) -> dict[str, Any]:
         """The recipe as JSON values; `from_config` rebuilds it."""
@@ -168,6 +179,18 @@ def load_class(path: str) -> Callable[..., nn.Module]:
         raise ArgumentError(
             f"trunk must be module:Class that can be imported, got {path!r}"
         ) from error
+
+
+def own_class(path: str) -> Callable[..., nn.Module] | None:
+    """The module class of this package that ``module:Class`` names, or None.
+
+    For recipes read from disk: nothing outside this package is imported, and what
+    is no module class is not called.
+    """
+    if not path.startswith("labelmapping.nn:"):
+        return None
+    found = getattr(importlib.import_module("labelmapping.nn"), path.partition(":")[2], None)
+    return found if isinstance(found, type) and issubclass(found, nn.Module) else None
 
 
 def count_parameters(module: nn.Module) -> int:

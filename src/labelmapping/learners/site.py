@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import logging
+import pickle
 import time
 import warnings
 from collections.abc import Callable, Sequence
@@ -26,6 +27,7 @@ __all__ = ["LearnerReport", "learner_name", "train_learner", "weights_file"]
 logger = logging.getLogger(__name__)
 # Held-out rows looked at after each epoch, to see a learner that does not learn.
 WATCHED_ROWS = 2048
+CHECKPOINT = "checkpoint.ckpt"
 
 
 @dataclass(frozen=True)
@@ -61,8 +63,8 @@ def train_learner(
     """Train one learner to the end, or read what a finished one says of itself.
 
     Every draw comes from `seed` and the learner's name; a training that was
-    stopped goes on from its last whole epoch and ends in the same weights. The
-    global random state is left as it was.
+    stopped goes on from its last whole epoch and ends in the same weights, bit for
+    bit on a CPU with as many threads. The global random state is left as it was.
 
     Parameters
     ----------
@@ -72,7 +74,7 @@ def train_learner(
         Gets ``site-07/metrics.csv`` (a row an epoch), ``report.json``, at last
         ``weights.safetensors`` and, until then, ``checkpoint.ckpt``.
     accelerator : str
-        Lightning's; decides where, not what.
+        Lightning's: "auto", "cpu", "gpu", ... Decides where, not what.
     callbacks : sequence of Lightning callbacks
         Of the caller: progress bars.
 
@@ -82,12 +84,14 @@ def train_learner(
         The loss is no longer finite: names the learner and the step; no weights appear.
     """
     folder = run_folder / learner_name(learner)
-    if weights_file(folder).exists():
-        return read_report(folder)
     for leftover in folder.glob(f"{TEMPORARY}*"):
         leftover.unlink()
+    if weights_file(folder).exists():
+        (folder / CHECKPOINT).unlink(missing_ok=True)
+        return read_report(folder)
     seed = derive_seed(seed, learner)
-    with torch.random.fork_rng():
+    devices = range(torch.cuda.device_count()) if accelerator != "cpu" else []
+    with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         network = recipe.build(learner, data.class_counts())
         sampler = EpochBatches(len(data.train_ids), recipe.batch_size, recipe.steps_per_epoch, seed)
@@ -111,13 +115,22 @@ def train_learner(
                 default_root_dir=folder,
                 callbacks=[_SeededEpochs(seed), *callbacks, files],
             )
-            trainer.fit(
-                _LearnerModule(network, recipe, learner, len(sampler)),
-                batches(data.train_inputs, data.train_ids, sampler),
-                batches(data.held_out_inputs, data.held_out_ids, _InOrder(watched)),
-                ckpt_path=files.checkpoint if files.checkpoint.exists() else None,
-                weights_only=True,
-            )
+            try:
+                trainer.fit(
+                    _LearnerModule(network, recipe, learner, len(sampler)),
+                    batches(data.train_inputs, data.train_ids, sampler),
+                    batches(data.held_out_inputs, data.held_out_ids, _InOrder(watched)),
+                    ckpt_path=files.checkpoint if files.checkpoint.exists() else None,
+                    weights_only=True,
+                )
+            except SystemExit as stop:  # Lightning's answer to Ctrl-C
+                if isinstance(stop.__context__, KeyboardInterrupt):
+                    raise KeyboardInterrupt from None
+                raise
+            except pickle.UnpicklingError as error:
+                raise RunMismatchError(
+                    f"{files.checkpoint} cannot be read: remove it, and this learner starts again"
+                ) from error
     if len(files.rows) != recipe.epochs:
         raise InterruptedError(
             f"learner {learner_name(learner)} stopped after {len(files.rows)} of "
@@ -225,7 +238,7 @@ class _EpochFiles(pl.Callback):
         self.folder = folder
         self.recipe = recipe
         self.network = network
-        self.checkpoint = folder / "checkpoint.ckpt"
+        self.checkpoint = folder / CHECKPOINT
         self.rows: list[dict[str, float]] = []
         self.clock: Callable[[], float] = time.perf_counter
         self.started = 0.0
@@ -242,6 +255,15 @@ class _EpochFiles(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch = trainer.current_epoch + 1
+        # After the last step no training loss follows that would tell.
+        values = {**self.network.state_dict(), **trainer.callback_metrics}
+        for name, tensor in values.items():
+            if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
+                raise DivergedError(
+                    f"learner {self.folder.name}: {name} is not finite after step "
+                    f"{trainer.global_step}; a lower learning_rate than "
+                    f"{self.recipe.learning_rate} may help"
+                )
         row = {
             "epoch": epoch,
             "step": trainer.global_step,
