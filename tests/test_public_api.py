@@ -20,7 +20,9 @@ PUBLIC = [
     "LabelMappingError",
     "MixedMapping",
     "SimplexMapping",
+    "decode_symbols",
     "decode_topk",
+    "log_partition",
 ]
 OPTIONAL = ["galois", "matplotlib", "pytorch_lightning", "ray", "sklearn", "torch"]
 

@@ -5,7 +5,7 @@ Importing this module loads neither torch nor any other optional package.
 
 from importlib.metadata import version as _version
 
-from .decoding import decode_topk
+from .decoding import decode_symbols, decode_topk, log_partition
 from .errors import LabelMappingError
 from .mappings import EcocMapping, LabelMapping, MixedMapping, SimplexMapping
 
@@ -17,5 +17,7 @@ __all__ = [
     "LabelMappingError",
     "MixedMapping",
     "SimplexMapping",
+    "decode_symbols",
     "decode_topk",
+    "log_partition",
 ]

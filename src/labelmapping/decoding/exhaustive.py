@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 from ..mappings import LabelMapping
 from .compiled import compiled
 
-__all__ = ["scan"]
+__all__ = ["for_rows", "scan", "score_blocks"]
 
 # Classes scored at a time: a block's symbols (8 bytes a site) stay in the cache.
 BLOCK = 8192
@@ -64,6 +64,21 @@ def scan(
             ),
         )
     return scores, ids
+
+
+def score_blocks(
+    mapping: LabelMapping,
+    log_probs: list[NDArray[np.float64]],
+    sites: tuple[int, ...],
+    prior: Callable[[NDArray[np.int64]], NDArray[np.float64]] | None,
+    allowed: NDArray[np.int64] | None,
+) -> Iterator[NDArray[np.float64]]:
+    """The scores of all classes, a block (B, block) of them at a time; arguments as in `scan`."""
+    for block in _id_blocks(mapping.n_classes, allowed):
+        scores = np.zeros((log_probs[0].shape[0], block.size))
+        for site, site_log_probs in zip(sites, log_probs, strict=True):
+            scores += site_log_probs[:, mapping.symbols_at(block, site)]
+        yield scores if prior is None else scores + prior(block.copy())
 
 
 def for_rows(n_rows: int, work: Callable[[slice], None]) -> None:

@@ -1,0 +1,640 @@
+"""The compiled loops: symbols, resolution, one row's search and one row's scan.
+
+A row is one example's log-probs over the present sites, one behind the other,
+in float64; scores are summed in site order, the prior last, so that every path
+finds the same bits. Arguments come from `CodeArrays` and are trusted.
+
+Candidates pass from loop to loop in batches: a call of a compiled function that
+takes arrays costs as much as scoring five classes.
+"""
+
+# mypy: disable-error-code="no-untyped-def"
+from __future__ import annotations
+
+import numpy as np
+
+from .codes import BITS, MIXED, SIMPLEX
+from .compiled import compiled
+
+__all__ = ["BOUND", "SCAN", "scan_rows", "search_rows"]
+
+# Costs of a tuple and of a peeled class in look-ups of the scan (0.7 ns each on the
+# machine of benchmarks/README.md): they decide which move comes next, never the answer.
+TUPLE_COST = 50.0
+PEEL_COST = 16.0
+# A search that may not pay goes on only while it has cost this share of a scan.
+TRIAL = 0.04
+# Classes scored at a time by the scan: their scores stay in the first cache.
+BLOCK = 2048
+# Candidates resolved and scored at a time by the search.
+BATCH = 256
+# Seeds per tuple of sites, and new tuples in the first round.
+SEEDS, FIRST_ROUND = 16, 512
+# How many of a site's best symbols may be peeled.
+MOST_PEELED = 3
+BOUND, SCAN = 0, 1
+# More than any finite deficit.
+HUGE = np.finfo(np.float64).max
+
+
+@compiled
+def _long_symbol(dimension, size, point, x):
+    """Symbol of class x in a simplex code of three digits or more (Horner's rule)."""
+    power = size ** (dimension - 1)
+    value = 0
+    for _ in range(dimension):
+        digit = x // power
+        x -= digit * power
+        value = (value * point + digit) % size
+        power //= size
+    return value
+
+
+@compiled(inline="always")
+def _symbol(kind, dimension, size, point, x):
+    """Symbol of class x at a site; numbers only, so that it inlines without a cost."""
+    if kind == MIXED:
+        symbol = x % size
+    elif kind == BITS:
+        symbol = (x >> point) & 1
+    elif dimension == 2:
+        high = x // size
+        symbol = (x - high * size + high * point) % size
+    elif dimension == 1:
+        symbol = x
+    else:
+        symbol = _long_symbol(dimension, size, point, x)
+    return symbol
+
+
+@compiled
+def _resolve(code, places, inverses, symbols, n, ids):
+    """Classes of n tuples, symbols (k, n); any id outside 0..N-1 is no class."""
+    kind, _, dimension, sizes, points = code
+    if kind == BITS:
+        for c in range(n):
+            x = 0
+            for j in range(dimension):
+                x |= symbols[j, c] << points[places[j]]
+            ids[c] = x
+        return
+    if kind == MIXED:
+        for c in range(n):
+            x = symbols[0, c]
+            product = sizes[places[0]]
+            for j in range(1, dimension):
+                size = sizes[places[j]]
+                x += product * ((symbols[j, c] - x) % size * inverses[j, 0] % size)
+                product *= size
+            ids[c] = x
+        return
+    size = sizes[0]
+    for c in range(n):
+        x = 0
+        power = 1
+        for j in range(dimension):
+            digit = symbols[0, c] * inverses[j, 0] % size
+            for i in range(1, dimension):
+                digit = (digit + symbols[i, c] * inverses[j, i]) % size
+            x += digit * power
+            power *= size
+        ids[c] = x if dimension > 1 else symbols[0, c]
+
+
+@compiled
+def _is_allowed(x, allowed, mask):
+    if mask.size:
+        return mask[x]
+    if allowed.size == 0:
+        return True
+    place = np.searchsorted(allowed, x)
+    return place < allowed.size and allowed[place] == x
+
+
+@compiled
+def _keep(score, x, top_scores, top_ids, count):
+    """Put a class into its place among the best k, once; ties to the lower id."""
+    k = top_scores.size
+    for i in range(count):
+        if top_ids[i] == x:
+            return count
+    place = count if count < k else k - 1
+    while place > 0 and (
+        score > top_scores[place - 1] or (score == top_scores[place - 1] and x < top_ids[place - 1])
+    ):
+        top_scores[place] = top_scores[place - 1]
+        top_ids[place] = top_ids[place - 1]
+        place -= 1
+    top_scores[place] = score
+    top_ids[place] = x
+    return min(count + 1, k)
+
+
+@compiled
+def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count):
+    """Score n classes and keep those among the best k.
+
+    `gaps` are their deficits at the sites already known, `others` are the sites left:
+    a class is given up as soon as its deficit passes what the last one kept has.
+    """
+    kind, n_classes, dimension, sizes, points = code
+    row, offsets, maxima, bound, margin = view
+    prior, allowed, mask = filters
+    n_others, m, k = others.size, offsets.size, top_scores.size
+    last = top_scores[count - 1] if count == k else -np.inf
+    for c in range(n):
+        x, gap = ids[c], gaps[c]
+        if x < 0 or x >= n_classes:
+            continue
+        room = bound - last + margin
+        for i in range(n_others):
+            site = others[i]
+            symbol = _symbol(kind, dimension, sizes[site], points[site], x)
+            gap += maxima[site] - row[offsets[site] + symbol]
+            if gap > room:
+                break
+        if gap > room:
+            continue
+        score = 0.0
+        for site in range(m):
+            symbol = _symbol(kind, dimension, sizes[site], points[site], x)
+            score += row[offsets[site] + symbol]
+        if prior.size:
+            score += prior[x]
+        if count == k and (score < last or (score == last and x > top_ids[count - 1])):
+            continue
+        if _is_allowed(x, allowed, mask):
+            count = _keep(score, x, top_scores, top_ids, count)
+            last = top_scores[count - 1] if count == k else -np.inf
+    return count
+
+
+@compiled
+def _best_symbols(row, offsets, sizes, count):
+    """The `count` best symbols of each site and their deficits below its maximum."""
+    symbols = np.full((sizes.size, count), -1, np.int64)
+    deficits = np.full((sizes.size, count), np.inf)
+    for site in range(sizes.size):
+        start = offsets[site]
+        top = -np.inf
+        for s in range(sizes[site]):
+            top = max(top, row[start + s])
+        found, worst = 0, np.inf
+        for s in range(sizes[site]):
+            deficit = top - row[start + s]
+            if found == count and not deficit < worst:
+                continue
+            place = found if found < count else count - 1
+            while place > 0 and deficit < deficits[site, place - 1]:
+                deficits[site, place] = deficits[site, place - 1]
+                symbols[site, place] = symbols[site, place - 1]
+                place -= 1
+            deficits[site, place] = deficit
+            symbols[site, place] = s
+            found = min(found + 1, count)
+            worst = deficits[site, count - 1]
+    return symbols, deficits
+
+
+@compiled
+def _sorted_symbols(row, offsets, sizes, caps):
+    """Each site's symbols with a deficit up to its cap, ascending; and how many there are."""
+    lengths = np.zeros(sizes.size, np.int64)
+    symbols = np.empty(row.size, np.int64)
+    deficits = np.empty(row.size)
+    for site in range(sizes.size):
+        start, size = offsets[site], sizes[site]
+        top = -np.inf
+        for s in range(size):
+            top = max(top, row[start + s])
+        n = 0
+        for s in range(size):
+            deficit = top - row[start + s]
+            if deficit <= caps[site]:
+                symbols[start + n] = s
+                deficits[start + n] = deficit
+                n += 1
+        order = np.argsort(deficits[start : start + n])
+        chosen = symbols[start : start + n].copy()
+        kept = deficits[start : start + n].copy()
+        for i in range(n):
+            symbols[start + i] = chosen[order[i]]
+            deficits[start + i] = kept[order[i]]
+        lengths[site] = n
+    return symbols, deficits, lengths
+
+
+@compiled
+def _first_above(deficits, low, high, limit):
+    """The first place in the ascending deficits[low:high] with a value above `limit`."""
+    while low < high:
+        middle = (low + high) // 2
+        if deficits[middle] > limit:
+            high = middle
+        else:
+            low = middle + 1
+    return low
+
+
+@compiled
+def _count(places, lists, peeled, slack, slop, limit):
+    """Tuples of a group within `slack` of its best one, the peeled symbols left out.
+
+    Counting stops a little above `limit`. `slop` covers the rounding of partial
+    sums: a partial tuple is given up only above ``slack + slop``, so that no tuple
+    falls between two rounds.
+    """
+    deficits, lengths, offsets = lists
+    k = places.size
+    for j in range(k):
+        if lengths[places[j]] <= peeled:
+            return 0
+    last_start = offsets[places[k - 1]] + peeled
+    last_stop = offsets[places[k - 1]] + lengths[places[k - 1]]
+    last_base = deficits[last_start]
+    if k == 1:
+        return _first_above(deficits, last_start, last_stop, slack + last_base) - last_start
+    index = np.empty(k, np.int64)
+    sums = np.zeros(k)
+    index[0] = peeled - 1
+    total = 0
+    level = 0
+    while level >= 0:
+        start = offsets[places[level]]
+        stop = start + lengths[places[level]]
+        base = deficits[start + peeled]
+        if level == k - 2:
+            # Two ascending lists: as the first goes up, the end of the second comes down.
+            end = _first_above(deficits, last_start, last_stop, slack - sums[level] + last_base)
+            for place in range(start + peeled, stop):
+                room = slack - (sums[level] + (deficits[place] - base)) + last_base
+                while end > last_start and deficits[end - 1] > room:
+                    end -= 1
+                if end == last_start or total > limit:
+                    break
+                total += end - last_start
+            level -= 1
+            if total > limit:
+                break
+            continue
+        index[level] += 1
+        place = start + index[level]
+        gap = deficits[place] - base if place < stop else np.inf
+        if sums[level] + gap > slack + slop:
+            level -= 1
+            continue
+        sums[level + 1] = sums[level] + gap
+        level += 1
+        index[level] = peeled - 1
+    return total
+
+
+@compiled
+def _count_all(tuples, n_groups, lists, peeled, slack, slop, limit):
+    total = 0
+    for g in range(n_groups):
+        total += _count(tuples[g], lists, peeled, slack, slop, limit)
+        if total > limit:
+            break
+    return total
+
+
+@compiled
+def _score_tuples(
+    code, view, filters, places, inverses, others, symbols, lists, peeled, low, slack, goal,
+    top_scores, top_ids, count,
+):  # fmt: skip
+    """Score the classes of a group's tuples with a deficit in (low, slack]; returns them counted.
+
+    `goal` is (bound, share, margin) with the peeled symbols left out: as the last
+    score kept rises, the slack that is still needed falls.
+    """
+    bound, share, margin = goal
+    deficits, lengths, offsets = lists
+    k = places.size
+    index = np.empty(k, np.int64)
+    sums = np.zeros(k)
+    total_base = 0.0
+    for j in range(k):
+        if lengths[places[j]] <= peeled:
+            return count, 0
+        total_base += deficits[offsets[places[j]] + peeled]
+    batch = np.empty((k, BATCH), np.int64)
+    ids, gaps = np.empty(BATCH, np.int64), np.empty(BATCH)
+    index[0] = peeled - 1
+    scored, n, level = 0, 0, 0
+    while level >= 0:
+        start = offsets[places[level]]
+        stop = start + lengths[places[level]]
+        first = start + peeled
+        base = deficits[first]
+        if level == k - 1:
+            begin = _first_above(deficits, first, stop, low - sums[level] + base)
+            end = _first_above(deficits, begin, stop, slack - sums[level] + base)
+            scored += end - begin
+            while begin < end:
+                taken = min(end - begin, BATCH - n)
+                for j in range(taken):
+                    for i in range(k - 1):
+                        batch[i, n + j] = symbols[offsets[places[i]] + index[i]]
+                    batch[k - 1, n + j] = symbols[begin + j]
+                    gaps[n + j] = total_base + sums[level] + (deficits[begin + j] - base)
+                begin += taken
+                n += taken
+                if n == BATCH:
+                    _resolve(code, places, inverses, batch, n, ids)
+                    count = _score(
+                        code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
+                    )
+                    n = 0
+                    if count == top_scores.size:
+                        slack = min(slack, (bound - top_scores[count - 1]) * share + margin)
+            level -= 1
+            continue
+        index[level] += 1
+        place = start + index[level]
+        gap = deficits[place] - base if place < stop else np.inf
+        if sums[level] + gap > slack + margin:
+            level -= 1
+            continue
+        sums[level + 1] = sums[level] + gap
+        level += 1
+        index[level] = peeled - 1
+    _resolve(code, places, inverses, batch, n, ids)
+    count = _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count)
+    return count, scored
+
+
+@compiled
+def _peel(code, view, filters, site, symbol, gap, top_scores, top_ids, count):
+    """Score every class that has a symbol at a site; MIXED and SIMPLEX."""
+    kind, n_classes, dimension, sizes, points = code
+    size, point = sizes[site], points[site]
+    others = np.array([place for place in range(sizes.size) if place != site])
+    ids, gaps = np.empty(BATCH, np.int64), np.full(BATCH, gap)
+    scored, n = 0, 0
+    for low in range(0, n_classes, size):
+        x = low + symbol
+        if kind == SIMPLEX:
+            x = low + (symbol - _symbol(kind, dimension, size, point, low)) % size
+        ids[n] = x
+        n += 1
+        scored += x < n_classes
+        if n == BATCH:
+            count = _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count)
+            n = 0
+    return _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count), scored
+
+
+@compiled
+def _seed(code, view, groups, filters, best, best_deficits, per_site, top_scores, top_ids):
+    """Score the classes of every tuple of sites with their best few symbols."""
+    tuples, inverses, others, _, _ = groups
+    k = code[2]
+    n = per_site**k
+    symbols, ids = np.zeros((k, n), np.int64), np.empty(n, np.int64)
+    gaps = np.empty(n)
+    count = 0
+    for t in range(tuples.shape[0]):
+        for c in range(n):
+            number, gap, known = c, 0.0, True
+            for j in range(k):
+                i = number % per_site
+                number //= per_site
+                symbols[j, c] = max(best[tuples[t, j], i], 0)
+                known = known and best[tuples[t, j], i] >= 0
+                gap += best_deficits[tuples[t, j], i]
+            gaps[c] = gap if known else np.inf
+        _resolve(code, tuples[t], inverses[t], symbols, n, ids)
+        for c in range(n):
+            if gaps[c] == np.inf:
+                ids[c] = -1
+        count = _score(code, view, filters, ids, gaps, n, others[t], top_scores, top_ids, count)
+    return count, n * tuples.shape[0]
+
+
+@compiled
+def _symbols_within(row, offset, size, top, cap):
+    """How many symbols of a site have a deficit up to `cap`."""
+    count = 0
+    for s in range(size):
+        count += top - row[offset + s] <= cap
+    return count
+
+
+@compiled
+def _least_work_level(code, view, groups, best_deficits, missing):
+    """How many of each site's best symbols to peel.
+
+    Peeling scores the N/q classes of a symbol; not peeling it leaves its tuples with
+    all symbols within the slack of its partners to the pigeonhole. What is beside
+    the best symbols costs the same either way.
+    """
+    kind, n_classes, k, sizes = code[0], code[1], code[2], code[3]
+    row, offsets, maxima, _, margin = view
+    tuples, _, _, n_groups, share = groups
+    m = sizes.size
+    if kind == BITS or k == 1 or missing > HUGE:
+        return 0
+    chosen, least = 0, np.inf
+    within = np.empty(m)
+    for level in range(MOST_PEELED + 1):
+        remaining, work = missing, 0.0
+        for site in range(m):
+            remaining -= best_deficits[site, level]
+            work += level * (n_classes / sizes[site]) * PEEL_COST
+        if work >= least or not remaining <= HUGE:
+            break
+        if remaining >= -margin:
+            slack = remaining * share + margin
+            for site in range(m):
+                cap = slack + best_deficits[site, level]
+                within[site] = _symbols_within(row, offsets[site], sizes[site], maxima[site], cap)
+            for g in range(n_groups):
+                for j in range(k):
+                    tuples_of_best = 1.0
+                    for i in range(k):
+                        if i != j:
+                            tuples_of_best *= max(within[tuples[g, i]] - level, 0.0)
+                    work += tuples_of_best * TUPLE_COST
+        if work < least:
+            least, chosen = work, level
+    return chosen
+
+
+@compiled
+def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_ids):
+    """Exact top-k of one row: (BOUND or SCAN, classes scored).
+
+    With SCAN nothing is decided: the caller scans.
+    """
+    n_classes, k, sizes = code[1], code[2], code[3]
+    tuples, inverses, others, n_groups, share = groups
+    n_tuples, m = tuples.shape[0], sizes.size
+    scan_cost = float(n_classes) * m
+
+    # Seed: the best few symbols of every k-tuple of sites.
+    per_site = 1
+    while (per_site + 1) ** k <= max(SEEDS, 4 * top_scores.size // n_tuples + 1):
+        per_site += 1
+    best, best_deficits = _best_symbols(row, offsets, sizes, max(per_site, MOST_PEELED + 1))
+    maxima = np.empty(m)
+    scale, bound = abs(prior_max), prior_max
+    for site in range(m):
+        maxima[site] = row[offsets[site] + best[site, 0]] if best[site, 0] >= 0 else -np.inf
+        scale += abs(maxima[site])
+        bound += maxima[site]
+    if not scale <= HUGE:
+        return SCAN, 0
+    # Rounding: sums of the same terms in another order differ by less than this.
+    unit = 2e-15 * (m + 2)
+    view = (row, offsets, maxima, bound, unit * scale)
+    count, scored = _seed(
+        code, view, groups, filters, best, best_deficits, per_site, top_scores, top_ids
+    )
+    last = top_scores[count - 1] if count == top_scores.size else -np.inf
+    missing = bound - last
+    margin = unit * (scale + (missing if missing < HUGE else 0.0))
+    view = (row, offsets, maxima, bound, margin)
+    spent = scored * TUPLE_COST
+
+    # Peel, where that is less work than the tuples it saves.
+    peeled = _least_work_level(code, view, groups, best_deficits, missing)
+    for site in range(m):
+        for j in range(peeled):
+            count, new = _peel(
+                code, view, filters, site, best[site, j], best_deficits[site, j],
+                top_scores, top_ids, count,
+            )  # fmt: skip
+            scored += new
+            spent += new * PEEL_COST
+        bound -= best_deficits[site, peeled]
+    if count == top_scores.size:
+        last = top_scores[count - 1]
+    missing = bound - last
+    caps = np.full(m, HUGE)
+    if missing <= HUGE:
+        for site in range(m):
+            caps[site] = max(missing, 0.0) * share + margin + best_deficits[site, peeled]
+    symbols, deficits, lengths = _sorted_symbols(row, offsets, sizes, caps)
+    lists = (deficits, lengths, offsets)
+    widest = 0.0
+    for site in range(m):
+        if lengths[site]:
+            widest = max(widest, k * deficits[offsets[site] + lengths[site] - 1])
+
+    # Pigeonhole: rounds of growing slack.
+    limit = int(scan_cost / TUPLE_COST) + 1
+    done, low = 0, -1.0
+    while True:
+        if count == top_scores.size:
+            last = top_scores[count - 1]
+        missing = bound - last
+        slack = missing * share + margin if missing <= HUGE else HUGE
+        if slack < 0.0 or low >= slack:
+            # With all finite tuples scored and a place left, it goes to a class at -inf.
+            return (SCAN if last == -np.inf else BOUND), scored
+        total = _count_all(tuples, n_groups, lists, peeled, slack, margin, limit + done)
+        affordable = total <= limit
+        high = slack
+        step = max(FIRST_ROUND, 2 * done)
+        if total - done > 2 * step:
+            # The slack at which a round has about `step` new tuples.
+            below, above = max(low, 0.0), min(slack, widest)
+            for _ in range(8):
+                middle = 0.5 * (below + above)
+                within = _count_all(
+                    tuples, n_groups, lists, peeled, middle, margin, done + 2 * step
+                )
+                if within <= done + step:
+                    below = middle
+                else:
+                    above = middle
+            high = min(above, slack)
+            total = _count_all(tuples, n_groups, lists, peeled, high, margin, limit + done)
+        if not affordable and spent + (total - done) * TUPLE_COST > TRIAL * scan_cost:
+            return SCAN, scored
+        for g in range(n_groups):
+            count, new = _score_tuples(
+                code, view, filters, tuples[g], inverses[g], others[g], symbols, lists, peeled,
+                low, high, (bound, share, margin), top_scores, top_ids, count,
+            )  # fmt: skip
+            scored += new
+            spent += new * TUPLE_COST
+        done, low = total, high
+
+
+@compiled
+def search_rows(code, table, offsets, groups, prior_max, filters, scores, ids, scored, how):
+    """Search each row; `how` tells the rows that are left to the scan."""
+    for r in range(table.shape[0]):
+        scores[r, :] = -np.inf
+        ids[r, :] = -1
+        how[r], scored[r] = _search_row(
+            code, table[r], offsets, groups, prior_max, filters, scores[r], ids[r]
+        )
+
+
+@compiled
+def _add_site(code, row, start, site, first, scores):
+    """Add a site's log-probs to the scores of classes first, first+1, ...: runs, no gather."""
+    kind, _, dimension, sizes, points = code
+    size = sizes[site]
+    n = scores.size
+    if kind == BITS:
+        run = 1 << points[site]
+        done = 0
+        while done < n:
+            x = first + done
+            length = min(run - (x & (run - 1)), n - done)
+            value = row[start + ((x >> points[site]) & 1)]
+            for c in range(done, done + length):
+                scores[c] += value
+            done += length
+        return
+    done = 0
+    while done < n:
+        x = first + done
+        symbol = _symbol(kind, dimension, size, points[site], x)
+        length = min(size - symbol, n - done)
+        if kind == SIMPLEX and dimension > 1:
+            # The run also ends with the lowest digit.
+            length = min(length, size - x % size)
+        for c in range(length):
+            scores[done + c] += row[start + symbol + c]
+        done += length
+
+
+@compiled
+def scan_rows(code, table, offsets, filters, scores, ids):
+    """Exact top-k of each row by scoring every class, in blocks."""
+    n_classes = code[1]
+    prior, allowed, mask = filters
+    k = scores.shape[1]
+    block = np.empty(min(BLOCK, n_classes))
+    for r in range(table.shape[0]):
+        row = table[r]
+        count = 0
+        for first in range(0, n_classes, BLOCK):
+            n = min(BLOCK, n_classes - first)
+            part = block[:n]
+            part[:] = 0.0
+            for site in range(offsets.size):
+                _add_site(code, row, offsets[site], site, first, part)
+            if prior.size:
+                for c in range(n):
+                    part[c] += prior[first + c]
+            for c in range(n):
+                # Ids ascend: a tie with the last one kept has the higher id.
+                if count == k and not part[c] > scores[r, k - 1]:
+                    continue
+                if not _is_allowed(first + c, allowed, mask):
+                    continue
+                place = count if count < k else k - 1
+                while place > 0 and part[c] > scores[r, place - 1]:
+                    scores[r, place] = scores[r, place - 1]
+                    ids[r, place] = ids[r, place - 1]
+                    place -= 1
+                scores[r, place] = part[c]
+                ids[r, place] = first + c
+                count = min(count + 1, k)

@@ -1,0 +1,107 @@
+"""How much probability the N valid codewords have: what is needed to normalise a top-k."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any, NamedTuple
+
+import numpy as np
+from numpy.typing import ArrayLike, NDArray
+
+from ..errors import ArgumentError
+from ..mappings import LabelMapping
+from .api import decode_topk
+from .exhaustive import score_blocks
+from .problem import ClassPrior, Problem
+
+__all__ = ["LogPartition", "log_partition"]
+
+# The search looks at this many classes first, then at eight times as many, up to the last.
+FIRST_LOOK, LAST_LOOK = 64, 32_768
+
+
+class LogPartition(NamedTuple):
+    """log of the sum over classes of exp(score), as an interval that holds it.
+
+    Attributes
+    ----------
+    lower, upper : ndarray of float64, shape (B,)
+        Equal where every class was scored; -inf where every class is impossible.
+    seen : ndarray of float64, shape (B,)
+        The share of ``exp(upper)`` that was scored, at least.
+    """
+
+    lower: NDArray[np.float64]
+    upper: NDArray[np.float64]
+    seen: NDArray[np.float64]
+
+
+def log_partition(
+    mapping: LabelMapping,
+    site_log_probs: Sequence[Any],
+    *,
+    sites: Sequence[int] | None = None,
+    prior: ArrayLike | ClassPrior | None = None,
+    allowed: ArrayLike | None = None,
+    tolerance: float | None = None,
+) -> LogPartition:
+    """The log of the sum of exp(score) over the classes that may be answered.
+
+    A score less this is a log-probability over the classes. Site softmaxes give
+    probability to codewords that no class has (there are ``prod(alphabet_sizes)``), so
+    the sum is below 1 and scores alone are not normalised.
+
+    Parameters
+    ----------
+    mapping, site_log_probs, sites, prior, allowed
+        As in `decode_topk`.
+    tolerance : float, optional
+        Stop where ``upper - lower`` is at most this: the best classes are summed and
+        the others bounded by the last of them. Rows that stay wider, and all rows by
+        default, are scanned: exact to float64, memory of one block.
+
+    Raises
+    ------
+    ArgumentError
+        As `decode_topk`; or `tolerance` is not positive.
+    """
+    if tolerance is not None and not 0 < tolerance < np.inf:
+        raise ArgumentError(f"tolerance must be positive and finite, got {tolerance}")
+    site_log_probs = [g if hasattr(g, "shape") else np.asarray(g) for g in site_log_probs]
+    problem = Problem.check(mapping, site_log_probs, sites, prior, allowed)
+    lower = np.full(problem.n_rows, -np.inf)
+    upper = np.full(problem.n_rows, np.inf)
+    look = FIRST_LOOK
+    while tolerance is not None and look <= min(LAST_LOOK, problem.n_candidates // 4):
+        rows = np.flatnonzero(_width(lower, upper) > tolerance)
+        if rows.size == 0:
+            break
+        part = [given[rows] for given in site_log_probs]
+        top = decode_topk(mapping, part, look, sites=sites, prior=prior, allowed=allowed)
+        scores = top.scores.astype(np.float64)
+        # Scores come in float32: half a unit in the last place, up for the bound.
+        slack = np.where(np.isinf(scores), 0.0, np.abs(scores) * 2.0**-23 + 1e-30)
+        lower[rows] = np.logaddexp.reduce(scores - slack, axis=1)
+        rest = scores[:, -1] + slack[:, -1] + np.log(problem.n_candidates - look)
+        upper[rows] = np.logaddexp(np.logaddexp.reduce(scores + slack, axis=1), rest)
+        look *= 8
+    left = np.flatnonzero(_width(lower, upper) > (tolerance or 0.0))
+    if left.size:
+        whole = Problem.check(mapping, [g[left] for g in site_log_probs], sites, prior, allowed)
+        lower[left] = upper[left] = _exact(whole)
+    return LogPartition(lower, upper, np.exp(-_width(lower, upper)))
+
+
+def _width(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np.float64]:
+    """How wide each interval is; 0 where both ends are -inf."""
+    return np.subtract(upper, lower, out=np.zeros_like(upper), where=~np.isneginf(upper))
+
+
+def _exact(problem: Problem) -> NDArray[np.float64]:
+    total = np.full(problem.n_rows, -np.inf)
+    for rows, log_probs in problem.batches():
+        for scores in score_blocks(
+            problem.mapping, log_probs, problem.sites, problem.prior_of(), problem.allowed_ids()
+        ):
+            total[rows] = np.logaddexp(total[rows], np.logaddexp.reduce(scores, axis=1))
+    return total

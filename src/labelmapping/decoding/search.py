@@ -1,0 +1,89 @@
+"""The exact search: rows to compiled searches, what they leave to the scan.
+
+Seed, peel, pigeonhole (docs/architecture.md, "Decoding"). Knows which rows need
+what; the loops are in `kernels`.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from .codes import CodeArrays
+from .exhaustive import for_rows
+from .kernels import BOUND, SCAN, scan_rows, search_rows
+from .problem import Filters
+
+__all__ = ["search"]
+
+# Fewer classes than this are scanned at once: the search would only add to it.
+FEW_CLASSES = 20_000
+
+
+def search(
+    code: CodeArrays,
+    table: NDArray[np.float64],
+    k: int,
+    filters: Filters,
+    prior_max: float,
+) -> tuple[NDArray[np.float64], NDArray[np.int64], NDArray[np.int64], NDArray[np.int64]]:
+    """The k best classes of each row, ties to the lower id; arguments are checked already.
+
+    Parameters
+    ----------
+    table : float64 array (B, sum of sizes)
+        The present sites' log-probs, one site behind the other.
+    k : int
+        At most the number of classes that may be answered.
+    filters : tuple
+        Prior, allowed ids and allowed mask; empty arrays where absent.
+    prior_max : float
+        The largest prior, 0 where there is none.
+
+    Returns
+    -------
+    scores : float64 array (B, k)
+    ids : int64 array (B, k)
+    n_scored : int64 array (B,)
+        Classes scored; one reached in two ways counts twice.
+    how : int64 array (B,)
+        `kernels.BOUND` or `kernels.SCAN`.
+    """
+    n_rows = table.shape[0]
+    offsets = np.cumsum(code.sizes) - code.sizes
+    scores = np.full((n_rows, k), -np.inf)
+    ids = np.full((n_rows, k), -1, np.int64)
+    scored = np.zeros(n_rows, np.int64)
+    how = np.full(n_rows, SCAN, np.int64)
+    arrays = (code.kind, code.n_classes, code.dimension, code.sizes, code.points)
+    groups = (code.tuples, code.inverses, code.others, code.n_groups, code.share)
+    if code.n_classes > FEW_CLASSES and 4 * k <= code.n_classes:
+        for_rows(
+            n_rows,
+            lambda rows: search_rows(
+                arrays,
+                table[rows],
+                offsets,
+                groups,
+                prior_max,
+                filters,
+                scores[rows],
+                ids[rows],
+                scored[rows],
+                how[rows],
+            ),
+        )
+    left = np.flatnonzero(how != BOUND)
+    if left.size:
+        left_table = table[left]
+        left_scores = np.full((left.size, k), -np.inf)
+        left_ids = np.full((left.size, k), -1, np.int64)
+        for_rows(
+            left.size,
+            lambda rows: scan_rows(
+                arrays, left_table[rows], offsets, filters, left_scores[rows], left_ids[rows]
+            ),
+        )
+        scores[left], ids[left] = left_scores, left_ids
+        scored[left] += code.n_classes
+    return scores, ids, scored, how

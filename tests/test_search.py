@@ -1,0 +1,224 @@
+"""The search against a scan in plain numpy: same ids, same scores, and every move decided some."""
+
+from __future__ import annotations
+
+import tracemalloc
+from collections import Counter
+from collections.abc import Iterator
+from typing import Any
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.typing import NDArray
+
+from labelmapping import EcocMapping, LabelMapping, MixedMapping, SimplexMapping, decode_topk
+from labelmapping.decoding import exhaustive, kernels, problem, search
+from labelmapping.decoding.codes import code_arrays
+
+from .test_decoding import Scores, all_scores, brute_force, random_log_probs, seeds
+from .test_mappings import any_mapping
+
+STYLES = ["ties", "normal", "-inf", "log-softmax", "equal", "peaked", "wide"]
+
+
+@pytest.fixture(autouse=True)
+def search_small_codes() -> Iterator[None]:
+    """Let the search run where a scan would be chosen because there are few classes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "FEW_CLASSES", 0)
+        patch.setattr(problem, "FEW_CANDIDATES", 0)
+        yield
+
+
+def draw_log_probs(mapping: LabelMapping, n_rows: int, seed: int, style: str) -> list[Scores]:
+    if style in ("peaked", "wide"):
+        arrays = random_log_probs(mapping, n_rows, seed)
+        rng = np.random.default_rng(seed)
+        words = mapping.encode(rng.integers(0, mapping.n_classes, n_rows))
+        for site, array in enumerate(arrays):
+            array[np.arange(n_rows), words[:, site]] += 6 if style == "peaked" else 0
+            if style == "wide":  # magnitudes from 1e-3 to 1e6 in one row
+                array[:] = np.minimum(array * 10.0 ** rng.integers(-3, 7, array.shape), 0)
+        return arrays
+    return random_log_probs(mapping, n_rows, seed, style)
+
+
+@settings(max_examples=500, deadline=None, derandomize=True)
+@given(any_mapping(max_classes=2500), st.data())
+def test_the_search_equals_brute_force(mapping: LabelMapping, data: st.DataObject) -> None:
+    n_classes = mapping.n_classes
+    style, seed = data.draw(st.sampled_from(STYLES), "style"), data.draw(seeds, "seed")
+    rng = np.random.default_rng(seed)
+    arrays = draw_log_probs(mapping, 2, seed, style)
+    k = data.draw(st.sampled_from([1, 2, 10, 50, n_classes + 1]), "k")
+    sites = None
+    if data.draw(st.booleans(), "with sites"):
+        order = data.draw(st.permutations(range(mapping.n_sites)), "sites")
+        sites = order[: data.draw(st.integers(mapping.dimension, mapping.n_sites), "present")]
+        arrays = [arrays[site] for site in sites]
+    options: dict[str, Any] = {}
+    prior = None
+    if data.draw(st.booleans(), "with prior"):
+        prior = np.round(rng.normal(size=n_classes), 1)
+        prior[rng.random(n_classes) < 0.1] = -np.inf
+        options["prior"] = prior
+    allowed = None
+    if data.draw(st.booleans(), "with allowed"):
+        mask = rng.random(n_classes) < data.draw(st.sampled_from([0.5, 0.05]), "share")
+        mask[rng.integers(n_classes)] = True
+        allowed = np.flatnonzero(mask)
+        options["allowed"] = mask if data.draw(st.booleans(), "as mask") else allowed
+    answer = decode_topk(mapping, arrays, k, sites=sites, **options)
+    scores, ids = brute_force(all_scores(mapping, arrays, sites, prior), k, allowed)
+    assert answer.ids.tolist() == ids.tolist()
+    assert answer.scores.tolist() == scores.tolist()
+
+
+def rows_of(mapping: LabelMapping, style: str, n_rows: int, seed: int) -> NDArray[np.float64]:
+    return np.concatenate(draw_log_probs(mapping, n_rows, seed, style), axis=1)
+
+
+def test_bound_and_scan_each_decide_some_rows() -> None:
+    """The paths were taken: few classes scored where the bound holds, all where it does not."""
+    mapping = MixedMapping(100_000, n_sites=4)
+    peaked = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "peaked"), 1)
+    assert set(peaked.certified_by) == {"bound"}
+    assert peaked.n_scored.max() < 500  # seeds and first rounds: the peaks resolve to the class
+    more = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "peaked"), 10)
+    assert set(more.certified_by) == {"bound"}
+    assert 1_000 < more.n_scored.max() < 10_000  # peeled: N/q classes of a symbol
+    flat = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "normal"), 1)
+    assert set(flat.certified_by) == {"bound"}
+    assert flat.n_scored.max() < 5_000  # pairs within the slack
+    equal = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "equal"), 1)
+    assert set(equal.certified_by) == {"scan"}
+    assert equal.n_scored.min() >= 100_000
+    assert equal.ids[:, 0].tolist() == [0, 0, 0, 0]
+
+
+@pytest.mark.parametrize("k", [1, 2, 3, 4])
+def test_any_dimension_is_searched_not_scanned(k: int) -> None:
+    found: Counter[str] = Counter()
+    for mapping in (
+        MixedMapping(30_000, n_sites=k + 2, dimension=k),
+        SimplexMapping(30_000, k + 2, dimension=k),
+    ):
+        arrays = draw_log_probs(mapping, 3, k, "peaked")
+        answer = decode_topk(mapping, arrays, 1)
+        scores, ids = brute_force(all_scores(mapping, arrays), 1)
+        assert answer.ids.tolist() == ids.tolist()
+        assert answer.scores.tolist() == scores.tolist()
+        found.update(answer.certified_by)
+    assert found["bound"] >= 5
+
+
+def test_binary_codes_are_searched() -> None:
+    mapping = EcocMapping(100_000)
+    arrays = draw_log_probs(mapping, 3, 0, "log-softmax")
+    answer = decode_topk(mapping, arrays, 5)
+    assert set(answer.certified_by) == {"bound"}
+    assert answer.n_scored.max() < 5_000
+    assert answer.ids.tolist() == brute_force(all_scores(mapping, arrays), 5)[1].tolist()
+
+
+@pytest.mark.parametrize("style", STYLES)
+@pytest.mark.parametrize("n_sites", [2, 3, 5, 6, 8])
+def test_larger_codes_agree_with_the_reference(style: str, n_sites: int) -> None:
+    for mapping in (MixedMapping(60_000, n_sites=n_sites), SimplexMapping(60_000, n_sites)):
+        arrays = draw_log_probs(mapping, 2, n_sites, style)
+        for k in (1, 10, 100):
+            scores, ids = exhaustive.scan(mapping, arrays, tuple(range(n_sites)), k, None, None)
+            answer = decode_topk(mapping, arrays, k)
+            assert answer.ids.tolist() == ids.tolist()
+            assert answer.scores.tolist() == scores.astype(np.float32).tolist()
+
+
+@pytest.mark.parametrize(
+    "mapping",
+    [
+        MixedMapping(50_001, n_sites=3),
+        SimplexMapping(50_001, 3),
+        SimplexMapping(50_001, 4, dimension=3),
+        SimplexMapping(53, 2, dimension=1),
+        MixedMapping.one_hot(5_000),
+        EcocMapping(50_001),
+    ],
+    ids=repr,
+)
+def test_the_run_wise_scan_equals_the_reference(mapping: LabelMapping) -> None:
+    """The search's fall-back adds cyclic runs instead of looking symbols up."""
+    sites = tuple(range(mapping.n_sites))
+    code = code_arrays(mapping, sites)
+    assert code is not None
+    arrays = random_log_probs(mapping, 2, 1, "ties")
+    expected = exhaustive.scan(mapping, arrays, sites, 7, None, None)
+    scores, ids = np.full((2, 7), -np.inf), np.full((2, 7), -1, np.int64)
+    kernels.scan_rows(
+        (code.kind, code.n_classes, code.dimension, code.sizes, code.points),
+        np.concatenate(arrays, axis=1),
+        np.cumsum(code.sizes) - code.sizes,
+        (np.empty(0), np.empty(0, np.int64), np.empty(0, np.bool_)),
+        scores,
+        ids,
+    )
+    assert ids.tolist() == expected[1].tolist()
+    assert scores.tolist() == expected[0].tolist()
+
+
+def test_a_hundred_million_classes_in_little_memory() -> None:
+    mapping = MixedMapping(10**8, n_sites=4)
+    rng = np.random.default_rng(0)
+    truth = rng.integers(0, 10**8, 3)
+    words = mapping.encode(truth)
+    arrays = [rng.normal(size=(3, q)).astype(np.float32) for q in mapping.alphabet_sizes]
+    for site, array in enumerate(arrays):
+        array[np.arange(3), words[:, site]] += 9
+    decode_topk(mapping, arrays, 10)  # compiles outside the count
+    tracemalloc.start()
+    try:
+        answer = decode_topk(mapping, arrays, 10)
+        _, peak = tracemalloc.get_traced_memory()
+    finally:
+        tracemalloc.stop()
+    assert answer.ids[:, 0].tolist() == truth.tolist()
+    assert set(answer.certified_by) == {"bound"}
+    assert answer.n_scored.max() < 100_000
+    assert peak < 64 * 2**20
+
+
+def test_three_candidates_of_a_hundred_million_are_three_lookups(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(problem, "FEW_CANDIDATES", 20_000)
+    mapping = SimplexMapping(10**8, 4)
+    arrays = [np.zeros((1, q), np.float32) for q in mapping.alphabet_sizes]
+    answer = decode_topk(mapping, arrays, 5, allowed=[7, 10**7, 10**8 - 1])
+    assert answer.ids.tolist() == [[7, 10**7, 10**8 - 1]]
+    assert answer.n_scored.tolist() == [3]
+
+
+def test_a_row_does_not_depend_on_the_others_or_on_threads(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    mapping = SimplexMapping(40_000, 6)
+    arrays = draw_log_probs(mapping, 9, 5, "normal")
+    whole = decode_topk(mapping, arrays, 4)
+    monkeypatch.setattr(problem, "BATCH_BYTES", 1)
+    single = decode_topk(mapping, arrays, 4)
+    for name in ("scores", "ids", "n_scored", "certified_by"):
+        assert getattr(whole, name).tolist() == getattr(single, name).tolist()
+
+
+def test_the_costliest_input_found_costs_at_most_a_tenth_more_than_the_scan() -> None:
+    """By counted work. Rows that are all but flat: the trial rounds end in a scan."""
+    for n_sites in (3, 4, 6, 8):
+        mapping = MixedMapping(10**6, n_sites=n_sites)
+        for style, seed in (("equal", 0), ("ties", 1), ("normal", 2), ("peaked", 3)):
+            for k in (1, 100):
+                answer = decode_topk(mapping, draw_log_probs(mapping, 1, seed, style), k)
+                scanned = answer.certified_by[0] == "scan"
+                tuples = int(answer.n_scored[0]) - (10**6 if scanned else 0)
+                work = tuples * kernels.TUPLE_COST + (10**6 * n_sites if scanned else 0)
+                assert work <= 1.1 * 10**6 * n_sites
