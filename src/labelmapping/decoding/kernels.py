@@ -21,9 +21,14 @@ __all__ = ["BOUND", "SCAN", "scan_rows", "search_rows"]
 # Costs of a tuple and of a peeled class in look-ups of the scan (0.7 ns each on the
 # machine of benchmarks/README.md): they decide which move comes next, never the answer.
 TUPLE_COST = 50.0
-PEEL_COST = 16.0
+PEEL_COST = 40.0
 # A search that may not pay goes on only while it has cost this share of a scan.
 TRIAL = 0.04
+# A search that looks this many times as costly as a scan is not begun. Later rounds may
+# make it cheaper, but among few classes trying costs too large a share of a scan.
+HOPELESS, HOPELESS_FEW, FEW = 8.0, 1.5, 3_000_000
+# Bins of the histograms that plans are made by.
+BINS = 64
 # Classes scored at a time by the scan: their scores stay in the first cache.
 BLOCK = 2048
 # Candidates resolved and scored at a time by the search.
@@ -197,8 +202,8 @@ def _best_symbols(row, offsets, sizes, count):
 
 
 @compiled
-def _sorted_symbols(row, offsets, sizes, caps):
-    """Each site's symbols with a deficit up to its cap, ascending; and how many there are."""
+def _sorted_symbols(row, offsets, sizes, caps, best, peeled):
+    """Each site's symbols but the peeled ones with a deficit up to its cap, ascending; how many."""
     lengths = np.zeros(sizes.size, np.int64)
     symbols = np.empty(row.size, np.int64)
     deficits = np.empty(row.size)
@@ -211,6 +216,11 @@ def _sorted_symbols(row, offsets, sizes, caps):
         for s in range(size):
             deficit = top - row[start + s]
             if deficit <= caps[site]:
+                left = True
+                for i in range(peeled[site]):
+                    left = left and best[site, i] != s
+                if not left:
+                    continue
                 symbols[start + n] = s
                 deficits[start + n] = deficit
                 n += 1
@@ -237,8 +247,8 @@ def _first_above(deficits, low, high, limit):
 
 
 @compiled
-def _count(places, lists, peeled, slack, slop, limit):
-    """Tuples of a group within `slack` of its best one, the peeled symbols left out.
+def _count(places, lists, slack, slop, limit):
+    """Tuples of a group within `slack` of its best one.
 
     Counting stops a little above `limit`. `slop` covers the rounding of partial
     sums: a partial tuple is given up only above ``slack + slop``, so that no tuple
@@ -247,26 +257,26 @@ def _count(places, lists, peeled, slack, slop, limit):
     deficits, lengths, offsets = lists
     k = places.size
     for j in range(k):
-        if lengths[places[j]] <= peeled:
+        if lengths[places[j]] == 0:
             return 0
-    last_start = offsets[places[k - 1]] + peeled
+    last_start = offsets[places[k - 1]]
     last_stop = offsets[places[k - 1]] + lengths[places[k - 1]]
     last_base = deficits[last_start]
     if k == 1:
         return _first_above(deficits, last_start, last_stop, slack + last_base) - last_start
     index = np.empty(k, np.int64)
     sums = np.zeros(k)
-    index[0] = peeled - 1
+    index[0] = -1
     total = 0
     level = 0
     while level >= 0:
         start = offsets[places[level]]
         stop = start + lengths[places[level]]
-        base = deficits[start + peeled]
+        base = deficits[start]
         if level == k - 2:
             # Two ascending lists: as the first goes up, the end of the second comes down.
             end = _first_above(deficits, last_start, last_stop, slack - sums[level] + last_base)
-            for place in range(start + peeled, stop):
+            for place in range(start, stop):
                 room = slack - (sums[level] + (deficits[place] - base)) + last_base
                 while end > last_start and deficits[end - 1] > room:
                     end -= 1
@@ -285,15 +295,15 @@ def _count(places, lists, peeled, slack, slop, limit):
             continue
         sums[level + 1] = sums[level] + gap
         level += 1
-        index[level] = peeled - 1
+        index[level] = -1
     return total
 
 
 @compiled
-def _count_all(tuples, n_groups, lists, peeled, slack, slop, limit):
+def _count_all(tuples, n_groups, lists, slack, slop, limit):
     total = 0
     for g in range(n_groups):
-        total += _count(tuples[g], lists, peeled, slack, slop, limit)
+        total += _count(tuples[g], lists, slack, slop, limit)
         if total > limit:
             break
     return total
@@ -301,12 +311,12 @@ def _count_all(tuples, n_groups, lists, peeled, slack, slop, limit):
 
 @compiled
 def _score_tuples(
-    code, view, filters, places, inverses, others, symbols, lists, peeled, low, slack, goal,
+    code, view, filters, places, inverses, others, symbols, lists, low, slack, goal,
     top_scores, top_ids, count,
 ):  # fmt: skip
     """Score the classes of a group's tuples with a deficit in (low, slack]; returns them counted.
 
-    `goal` is (bound, share, margin) with the peeled symbols left out: as the last
+    `goal` is (bound, share, margin) without the peeled symbols: as the last
     score kept rises, the slack that is still needed falls.
     """
     bound, share, margin = goal
@@ -316,20 +326,19 @@ def _score_tuples(
     sums = np.zeros(k)
     total_base = 0.0
     for j in range(k):
-        if lengths[places[j]] <= peeled:
+        if lengths[places[j]] == 0:
             return count, 0
-        total_base += deficits[offsets[places[j]] + peeled]
+        total_base += deficits[offsets[places[j]]]
     batch = np.empty((k, BATCH), np.int64)
     ids, gaps = np.empty(BATCH, np.int64), np.empty(BATCH)
-    index[0] = peeled - 1
+    index[0] = -1
     scored, n, level = 0, 0, 0
     while level >= 0:
         start = offsets[places[level]]
         stop = start + lengths[places[level]]
-        first = start + peeled
-        base = deficits[first]
+        base = deficits[start]
         if level == k - 1:
-            begin = _first_above(deficits, first, stop, low - sums[level] + base)
+            begin = _first_above(deficits, start, stop, low - sums[level] + base)
             end = _first_above(deficits, begin, stop, slack - sums[level] + base)
             scored += end - begin
             while begin < end:
@@ -359,7 +368,7 @@ def _score_tuples(
             continue
         sums[level + 1] = sums[level] + gap
         level += 1
-        index[level] = peeled - 1
+        index[level] = -1
     _resolve(code, places, inverses, batch, n, ids)
     count = _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count)
     return count, scored
@@ -414,52 +423,98 @@ def _seed(code, view, groups, filters, best, best_deficits, per_site, top_scores
 
 
 @compiled
-def _symbols_within(row, offset, size, top, cap):
-    """How many symbols of a site have a deficit up to `cap`."""
-    count = 0
-    for s in range(size):
-        count += top - row[offset + s] <= cap
-    return count
+def _histograms(row, offsets, sizes, maxima, width):
+    """How many symbols of each site have a deficit in each bin of this width; (m, BINS)."""
+    counts = np.zeros((sizes.size, BINS))
+    for site in range(sizes.size):
+        for s in range(sizes[site]):
+            deficit = maxima[site] - row[offsets[site] + s]
+            if deficit < width * BINS:
+                counts[site, int(deficit / width)] += 1.0
+    return counts
 
 
 @compiled
-def _least_work_level(code, view, groups, best_deficits, missing):
-    """How many of each site's best symbols to peel.
+def _plan_work(code, groups, histograms, width, best_deficits, levels, missing, margin):
+    """About how much a search with these peelings costs, in look-ups of the scan.
 
-    Peeling scores the N/q classes of a symbol; not peeling it leaves its tuples with
-    all symbols within the slack of its partners to the pigeonhole. What is beside
-    the best symbols costs the same either way.
+    Tuples are counted by convolving the histograms of a group's sites, each without
+    its peeled symbols and shifted by what peeling them takes from its maximum.
+    """
+    n_classes, k, sizes = code[1], code[2], code[3]
+    tuples, _, _, n_groups, share = groups
+    work, remaining = 0.0, missing
+    for site in range(sizes.size):
+        remaining -= best_deficits[site, levels[site]]
+        work += levels[site] * (n_classes / sizes[site]) * PEEL_COST
+    if np.isnan(remaining):
+        return np.inf
+    if remaining < -margin:
+        return work
+    slack = remaining * share + margin
+    last = min(int(slack / width), BINS - 1)
+    sums, more = np.zeros(BINS), np.zeros(BINS)
+    for g in range(n_groups):
+        for j in range(k):
+            site = tuples[g, j]
+            level = levels[site]
+            shift = int(best_deficits[site, level] / width)
+            more[:] = 0.0
+            for b in range(min(last + 1, BINS - shift)):
+                count = histograms[site, b + shift]
+                if b == 0:  # peeled symbols may share the bin of the best one left
+                    for i in range(level):
+                        count -= int(best_deficits[site, i] / width) == shift
+                if count > 0.0:
+                    if j == 0:
+                        more[b] = count
+                    else:
+                        for c in range(last + 1 - b):
+                            more[b + c] += count * sums[c]
+            sums[:] = more
+        work += sums[: last + 1].sum() * TUPLE_COST
+    return work
+
+
+@compiled
+def _peel_plan(code, view, groups, best_deficits, missing):
+    """How many of each site's best symbols to peel, and about what the search then costs.
+
+    Peeling scores the N/q classes of a symbol and takes the gap to the site's next
+    symbol off the bound. Tried are: none, one of the sites with the widest gaps, of
+    two, ..., of all, and two or three of every site.
     """
     kind, n_classes, k, sizes = code[0], code[1], code[2], code[3]
     row, offsets, maxima, _, margin = view
-    tuples, _, _, n_groups, share = groups
+    share = groups[4]
     m = sizes.size
-    if kind == BITS or k == 1 or missing > HUGE:
-        return 0
-    chosen, least = 0, np.inf
-    within = np.empty(m)
-    for level in range(MOST_PEELED + 1):
-        remaining, work = missing, 0.0
-        for site in range(m):
-            remaining -= best_deficits[site, level]
-            work += level * (n_classes / sizes[site]) * PEEL_COST
-        if work >= least or not remaining <= HUGE:
-            break
-        if remaining >= -margin:
-            slack = remaining * share + margin
-            for site in range(m):
-                cap = slack + best_deficits[site, level]
-                within[site] = _symbols_within(row, offsets[site], sizes[site], maxima[site], cap)
-            for g in range(n_groups):
-                for j in range(k):
-                    tuples_of_best = 1.0
-                    for i in range(k):
-                        if i != j:
-                            tuples_of_best *= max(within[tuples[g, i]] - level, 0.0)
-                    work += tuples_of_best * TUPLE_COST
+    none = np.zeros(m, np.int64)
+    most = 0 if kind == BITS or k == 1 else MOST_PEELED
+    widest = 0.0
+    for site in range(m):
+        for level in range(most + 1):
+            if best_deficits[site, level] <= HUGE:
+                widest = max(widest, best_deficits[site, level])
+    span = missing * share + margin + widest
+    if not 0.0 < span <= HUGE:
+        return none, 0.0
+    width = span / BINS * (1.0 + 1e-9)
+    histograms = _histograms(row, offsets, sizes, maxima, width)
+    levels = none.copy()
+    chosen = none
+    least = _plan_work(code, groups, histograms, width, best_deficits, levels, missing, margin)
+    if most == 0 or least <= n_classes / sizes.max() * PEEL_COST:
+        return none, least
+    order = np.argsort(-best_deficits[:, 1])
+    for step in range(m + most - 1):
+        if step < m:
+            levels[order[step]] = 1
+        else:
+            levels[:] = step - m + 2
+        work = _plan_work(code, groups, histograms, width, best_deficits, levels, missing, margin)
         if work < least:
-            least, chosen = work, level
-    return chosen
+            least, chosen = work, levels.copy()
+    return chosen, least
 
 
 @compiled
@@ -499,24 +554,28 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
     spent = scored * TUPLE_COST
 
     # Peel, where that is less work than the tuples it saves.
-    peeled = _least_work_level(code, view, groups, best_deficits, missing)
+    peeled, work = _peel_plan(code, view, groups, best_deficits, missing)
+    if work > (HOPELESS if n_classes > FEW else HOPELESS_FEW) * scan_cost:
+        return SCAN, scored
+    if work > scan_cost:
+        peeled[:] = 0  # only a trial: rounds of tuples, given up early
     for site in range(m):
-        for j in range(peeled):
+        for j in range(peeled[site]):
             count, new = _peel(
                 code, view, filters, site, best[site, j], best_deficits[site, j],
                 top_scores, top_ids, count,
             )  # fmt: skip
             scored += new
             spent += new * PEEL_COST
-        bound -= best_deficits[site, peeled]
+        bound -= best_deficits[site, peeled[site]]
     if count == top_scores.size:
         last = top_scores[count - 1]
     missing = bound - last
     caps = np.full(m, HUGE)
     if missing <= HUGE:
         for site in range(m):
-            caps[site] = max(missing, 0.0) * share + margin + best_deficits[site, peeled]
-    symbols, deficits, lengths = _sorted_symbols(row, offsets, sizes, caps)
+            caps[site] = max(missing, 0.0) * share + margin + best_deficits[site, peeled[site]]
+    symbols, deficits, lengths = _sorted_symbols(row, offsets, sizes, caps, best, peeled)
     lists = (deficits, lengths, offsets)
     widest = 0.0
     for site in range(m):
@@ -534,7 +593,7 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
         if slack < 0.0 or low >= slack:
             # With all finite tuples scored and a place left, it goes to a class at -inf.
             return (SCAN if last == -np.inf else BOUND), scored
-        total = _count_all(tuples, n_groups, lists, peeled, slack, margin, limit + done)
+        total = _count_all(tuples, n_groups, lists, slack, margin, limit + done)
         affordable = total <= limit
         high = slack
         step = max(FIRST_ROUND, 2 * done)
@@ -543,20 +602,18 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
             below, above = max(low, 0.0), min(slack, widest)
             for _ in range(8):
                 middle = 0.5 * (below + above)
-                within = _count_all(
-                    tuples, n_groups, lists, peeled, middle, margin, done + 2 * step
-                )
+                within = _count_all(tuples, n_groups, lists, middle, margin, done + 2 * step)
                 if within <= done + step:
                     below = middle
                 else:
                     above = middle
             high = min(above, slack)
-            total = _count_all(tuples, n_groups, lists, peeled, high, margin, limit + done)
+            total = _count_all(tuples, n_groups, lists, high, margin, limit + done)
         if not affordable and spent + (total - done) * TUPLE_COST > TRIAL * scan_cost:
             return SCAN, scored
         for g in range(n_groups):
             count, new = _score_tuples(
-                code, view, filters, tuples[g], inverses[g], others[g], symbols, lists, peeled,
+                code, view, filters, tuples[g], inverses[g], others[g], symbols, lists,
                 low, high, (bound, share, margin), top_scores, top_ids, count,
             )  # fmt: skip
             scored += new
