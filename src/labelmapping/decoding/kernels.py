@@ -34,7 +34,7 @@ BLOCK = 2048
 # Candidates resolved and scored at a time by the search.
 BATCH = 256
 # Seeds per tuple of sites, and new tuples in the first round.
-SEEDS, FIRST_ROUND = 16, 512
+SEEDS, FIRST_ROUND = 36, 512
 # How many of a site's best symbols may be peeled.
 MOST_PEELED = 3
 BOUND, SCAN = 0, 1
@@ -202,16 +202,13 @@ def _best_symbols(row, offsets, sizes, count):
 
 
 @compiled
-def _sorted_symbols(row, offsets, sizes, caps, best, peeled):
+def _sorted_symbols(row, offsets, sizes, maxima, caps, best, peeled):
     """Each site's symbols but the peeled ones with a deficit up to its cap, ascending; how many."""
     lengths = np.zeros(sizes.size, np.int64)
     symbols = np.empty(row.size, np.int64)
     deficits = np.empty(row.size)
     for site in range(sizes.size):
-        start, size = offsets[site], sizes[site]
-        top = -np.inf
-        for s in range(size):
-            top = max(top, row[start + s])
+        start, size, top = offsets[site], sizes[site], maxima[site]
         n = 0
         for s in range(size):
             deficit = top - row[start + s]
@@ -427,10 +424,11 @@ def _histograms(row, offsets, sizes, maxima, width):
     """How many symbols of each site have a deficit in each bin of this width; (m, BINS)."""
     counts = np.zeros((sizes.size, BINS))
     for site in range(sizes.size):
+        top, start = maxima[site], offsets[site]
         for s in range(sizes[site]):
-            deficit = maxima[site] - row[offsets[site] + s]
-            if deficit < width * BINS:
-                counts[site, int(deficit / width)] += 1.0
+            place = (top - row[start + s]) / width
+            if place < BINS:
+                counts[site, int(place)] += 1.0
     return counts
 
 
@@ -554,7 +552,10 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
     spent = scored * TUPLE_COST
 
     # Peel, where that is less work than the tuples it saves.
-    peeled, work = _peel_plan(code, view, groups, best_deficits, missing)
+    peeled, work = np.zeros(m, np.int64), 0.0
+    # With all symbols within the slack among the few best there is nothing to plan.
+    if not best_deficits[:, best.shape[1] - 1].min() > missing * share + margin:
+        peeled, work = _peel_plan(code, view, groups, best_deficits, missing)
     if work > (HOPELESS if n_classes > FEW else HOPELESS_FEW) * scan_cost:
         return SCAN, scored
     if work > scan_cost:
@@ -575,7 +576,7 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
     if missing <= HUGE:
         for site in range(m):
             caps[site] = max(missing, 0.0) * share + margin + best_deficits[site, peeled[site]]
-    symbols, deficits, lengths = _sorted_symbols(row, offsets, sizes, caps, best, peeled)
+    symbols, deficits, lengths = _sorted_symbols(row, offsets, sizes, maxima, caps, best, peeled)
     lists = (deficits, lengths, offsets)
     widest = 0.0
     for site in range(m):
