@@ -202,11 +202,8 @@ def _best_symbols(row, offsets, sizes, count):
 
 
 @compiled
-def _sorted_symbols(row, offsets, sizes, maxima, caps, best, peeled):
-    """Each site's symbols but the peeled ones with a deficit up to its cap, ascending; how many."""
-    lengths = np.zeros(sizes.size, np.int64)
-    symbols = np.empty(row.size, np.int64)
-    deficits = np.empty(row.size)
+def _sort_symbols(row, offsets, sizes, maxima, caps, best, peeled, symbols, deficits, lengths):
+    """List each site's symbols with a deficit up to its cap, ascending, but the peeled ones."""
     for site in range(sizes.size):
         start, size, top = offsets[site], sizes[site], maxima[site]
         n = 0
@@ -228,7 +225,6 @@ def _sorted_symbols(row, offsets, sizes, maxima, caps, best, peeled):
             symbols[start + i] = chosen[order[i]]
             deficits[start + i] = kept[order[i]]
         lengths[site] = n
-    return symbols, deficits, lengths
 
 
 @compiled
@@ -569,23 +565,15 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
             scored += new
             spent += new * PEEL_COST
         bound -= best_deficits[site, peeled[site]]
-    if count == top_scores.size:
-        last = top_scores[count - 1]
-    missing = bound - last
-    caps = np.full(m, HUGE)
-    if missing <= HUGE:
-        for site in range(m):
-            caps[site] = max(missing, 0.0) * share + margin + best_deficits[site, peeled[site]]
-    symbols, deficits, lengths = _sorted_symbols(row, offsets, sizes, maxima, caps, best, peeled)
-    lists = (deficits, lengths, offsets)
-    widest = 0.0
-    for site in range(m):
-        if lengths[site]:
-            widest = max(widest, k * deficits[offsets[site] + lengths[site] - 1])
 
-    # Pigeonhole: rounds of growing slack.
+    # Pigeonhole: rounds of growing slack. The symbols' lists reach half of it at first:
+    # by then the last score kept has risen, and short lists are cheap to sort.
     limit = int(scan_cost / TUPLE_COST) + 1
-    done, low = 0, -1.0
+    caps = np.empty(m)
+    symbols, deficits = np.empty(row.size, np.int64), np.empty(row.size)
+    lengths = np.zeros(m, np.int64)
+    lists = (deficits, lengths, offsets)
+    done, low, reach, widest = 0, -1.0, -1.0, 0.0
     while True:
         if count == top_scores.size:
             last = top_scores[count - 1]
@@ -594,13 +582,24 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
         if slack < 0.0 or low >= slack:
             # With all finite tuples scored and a place left, it goes to a class at -inf.
             return (SCAN if last == -np.inf else BOUND), scored
-        total = _count_all(tuples, n_groups, lists, slack, margin, limit + done)
-        affordable = total <= limit
-        high = slack
+        if low >= reach:
+            reach = slack if low >= 0.0 or work == 0.0 or slack == HUGE else 0.5 * slack
+            for site in range(m):
+                caps[site] = min(reach + margin + best_deficits[site, peeled[site]], HUGE)
+            _sort_symbols(
+                row, offsets, sizes, maxima, caps, best, peeled, symbols, deficits, lengths
+            )
+            widest = 0.0
+            for site in range(m):
+                if lengths[site]:
+                    widest = max(widest, k * deficits[offsets[site] + lengths[site] - 1])
+        high = min(slack, reach)
+        total = _count_all(tuples, n_groups, lists, high, margin, limit + done)
+        affordable = high == slack and total <= limit
         step = max(FIRST_ROUND, 2 * done)
         if total - done > 2 * step:
             # The slack at which a round has about `step` new tuples.
-            below, above = max(low, 0.0), min(slack, widest)
+            below, above = max(low, 0.0), min(high, widest)
             for _ in range(8):
                 middle = 0.5 * (below + above)
                 within = _count_all(tuples, n_groups, lists, middle, margin, done + 2 * step)
@@ -608,9 +607,13 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
                     below = middle
                 else:
                     above = middle
-            high = min(above, slack)
+            high = min(above, high)
             total = _count_all(tuples, n_groups, lists, high, margin, limit + done)
         if not affordable and spent + (total - done) * TUPLE_COST > TRIAL * scan_cost:
+            if reach < slack:  # not known yet to be too much
+                reach = low
+                work = 0.0
+                continue
             return SCAN, scored
         for g in range(n_groups):
             count, new = _score_tuples(
