@@ -12,7 +12,7 @@ from numba import config
 from numpy.typing import NDArray
 
 from labelmapping import EcocMapping, LabelMapping, MixedMapping, SimplexMapping, decode_topk
-from labelmapping.decoding import TopK, exhaustive
+from labelmapping.decoding import TopK, exhaustive, problem
 from labelmapping.errors import ArgumentError, ArgumentTypeError
 
 from .test_mappings import any_mapping
@@ -154,6 +154,7 @@ def test_the_block_makes_no_difference(
         return prior[ids]
 
     n_candidates = n_classes if allowed is None else allowed.size
+    monkeypatch.setattr(problem, "FEW_FOR_A_TABLE", 0)
     for block in (1, 7, n_candidates - 1, n_candidates, n_candidates + 1):
         monkeypatch.setattr(exhaustive, "BLOCK", block)
         for k in (1, 6, n_classes):
@@ -370,7 +371,8 @@ def test_sums_below_float32_come_back_as_minus_infinity_in_order() -> None:
 
 
 @pytest.mark.parametrize("searched", [True, False])
-def test_memory_is_that_of_a_block(searched: bool) -> None:
+def test_memory_is_that_of_a_block(searched: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(problem, "FEW_FOR_A_TABLE", 0)
     prior = None if searched else lambda ids: np.zeros(ids.size)
     mapping = MixedMapping(3 * 10**6, n_sites=3)
     arrays = random_log_probs(mapping, 1, seed=13)

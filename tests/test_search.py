@@ -80,22 +80,43 @@ def rows_of(mapping: LabelMapping, style: str, n_rows: int, seed: int) -> NDArra
     return np.concatenate(draw_log_probs(mapping, n_rows, seed, style), axis=1)
 
 
-def test_bound_and_scan_each_decide_some_rows() -> None:
-    """The paths were taken: few classes scored where the bound holds, all where it does not."""
+def test_every_move_decides_some_rows() -> None:
+    """By the counter: seeds alone, peeled symbols, tuples within the slack, the scan."""
     mapping = MixedMapping(100_000, n_sites=4)
-    peaked = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "peaked"), 1)
-    assert set(peaked.certified_by) == {"bound"}
-    assert peaked.n_scored.max() < 500  # seeds and first rounds: the peaks resolve to the class
-    more = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "peaked"), 10)
-    assert set(more.certified_by) == {"bound"}
-    assert 1_000 < more.n_scored.max() < 10_000  # peeled: N/q classes of a symbol
+    words = mapping.encode([71_717])
+    seeds = 6 * 36  # six pairs of sites, six symbols each
+    # One class far above all others, which differ: the bound holds once it is seen.
+    arrays = [np.linspace(-60, -50, q)[None, :].copy() for q in mapping.alphabet_sizes]
+    for site, array in enumerate(arrays):
+        array[0, words[0, site]] = 0.0
+    seeded = decode_topk(mapping, arrays, 1)
+    assert seeded.ids.tolist() == [[71_717]]
+    assert seeded.certified_by.tolist() == ["bound"]
+    assert seeded.n_scored[0] == seeds + 2  # and each group's best tuple again
+    # The next ones share one of its symbols: N/q classes of each are scored.
+    peeled = decode_topk(mapping, arrays, 10)
+    runs = [len(mapping.classes_with(site, int(words[0, site]))) for site in range(4)]
+    assert peeled.certified_by.tolist() == ["bound"]
+    assert min(runs) <= peeled.n_scored[0] - seeds <= sum(runs) + 2_000
+    # No site stands out: pairs within the slack of their group's best.
     flat = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "normal"), 1)
     assert set(flat.certified_by) == {"bound"}
-    assert flat.n_scored.max() < 5_000  # pairs within the slack
+    assert seeds + 2 < flat.n_scored.min() <= flat.n_scored.max() < 5_000
+    # Nothing to tell the classes apart by.
     equal = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "equal"), 1)
     assert set(equal.certified_by) == {"scan"}
     assert equal.n_scored.min() >= 100_000
     assert equal.ids[:, 0].tolist() == [0, 0, 0, 0]
+
+
+def test_a_function_prior_is_searched_with_like_an_array() -> None:
+    mapping = SimplexMapping(30_000, 4)
+    arrays = draw_log_probs(mapping, 2, 3, "peaked")
+    table = np.round(np.random.default_rng(0).normal(size=30_000), 2)
+    by_array = decode_topk(mapping, arrays, 5, prior=table)
+    by_function = decode_topk(mapping, arrays, 5, prior=table.__getitem__)
+    assert by_function.ids.tolist() == by_array.ids.tolist()
+    assert set(by_function.certified_by) == {"bound"}
 
 
 @pytest.mark.parametrize("k", [1, 2, 3, 4])

@@ -51,8 +51,9 @@ def decode_topk(
     """The k classes whose symbols have the largest sum of log-probs, exactly.
 
     For mixed, simplex and binary codes by a search that scores a small share of the
-    classes (docs/architecture.md, "Decoding"); by a scan where that is less work, where
-    the prior is a function, or where the code has no closed form.
+    classes (docs/architecture.md, "Decoding"); by a scan where that is less work,
+    where the prior is a function of more than 4·10^6 classes or beside `allowed`, or
+    where the code has no closed form.
 
     Parameters
     ----------
@@ -66,7 +67,8 @@ def decode_topk(
         The sites that are there, at least `mapping.dimension` of them. Default all.
     prior : array (N,) or function of ids, optional
         A term added to each class's score; the function takes int64 ids (m,)
-        and returns (m,). -inf is legal.
+        and returns (m,), and is asked for every class that may be answered. -inf is
+        legal.
     allowed : array, optional
         The classes that may be answered: ascending ids, or a boolean array (N,).
 

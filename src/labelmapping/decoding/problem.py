@@ -28,6 +28,8 @@ Filters = tuple[NDArray[np.floating], NDArray[np.int64], NDArray[np.bool_]]
 BATCH_BYTES = 1 << 24
 # Values of a prior checked at a time.
 BLOCK = 1 << 20
+# A prior given as a function is evaluated once, into a table, up to so many classes.
+FEW_FOR_A_TABLE = 4_000_000
 # So few candidates are scored one by one.
 FEW_CANDIDATES = 20_000
 
@@ -45,7 +47,7 @@ class Problem:
         Classes that may be answered.
     code : CodeArrays or None
         None where the reference decoder has to answer: no closed form, a prior that
-        is a function, or few candidates.
+        is a function of many classes, or few candidates.
     prior_max : float
     """
 
@@ -93,6 +95,11 @@ class Problem:
         prior_max = 0.0
         if callable(prior):
             function = prior
+            if allowed is None and mapping.n_classes <= FEW_FOR_A_TABLE:
+                dense, prior_max = _check_dense_prior(
+                    _values(function, mapping.n_classes), mapping.n_classes
+                )
+                function = None
         elif prior is not None:
             dense, prior_max = _check_dense_prior(prior, mapping.n_classes)
         few = allowed is not None and n_candidates <= FEW_CANDIDATES
@@ -139,9 +146,7 @@ class Problem:
         function = self._function_prior
 
         def checked(ids: NDArray[np.int64]) -> NDArray[np.float64]:
-            values = np.asarray(function(ids.copy()), dtype=np.float64)
-            if values.shape != ids.shape:
-                raise ArgumentError(f"prior must return shape {ids.shape}, got {values.shape}")
+            values = _called(function, ids)
             _refuse_bad_prior(values, ids)
             return values
 
@@ -204,6 +209,22 @@ def _check_allowed(
             f"after {ids[place - 1]}"
         )
     return ids, None
+
+
+def _called(function: ClassPrior, ids: NDArray[np.int64]) -> NDArray[np.float64]:
+    values = np.asarray(function(ids.copy()), dtype=np.float64)
+    if values.shape != ids.shape:
+        raise ArgumentError(f"prior must return shape {ids.shape}, got {values.shape}")
+    return values
+
+
+def _values(function: ClassPrior, n_classes: int) -> NDArray[np.float64]:
+    """The function's values for all classes, asked for in blocks."""
+    values = np.empty(n_classes)
+    for start in range(0, n_classes, BLOCK):
+        stop = min(start + BLOCK, n_classes)
+        values[start:stop] = _called(function, np.arange(start, stop))
+    return values
 
 
 def _check_dense_prior(prior: Any, n_classes: int) -> tuple[NDArray[np.floating], float]:
