@@ -190,6 +190,16 @@ def test_a_tolerance_gives_an_interval_that_holds_the_sum() -> None:
         log_partition(mapping, arrays, tolerance=0.0)
 
 
+@pytest.mark.parametrize("shift", [1e39, -1e39])
+def test_sums_beyond_float32_hold_too(shift: float) -> None:
+    mapping = MixedMapping(140_000, n_sites=4)
+    arrays = [np.zeros((1, q)) for q in mapping.alphabet_sizes]
+    arrays[0] += shift
+    found = log_partition(mapping, arrays, tolerance=1e-3)
+    assert found.lower[0] == found.upper[0] == shift  # log N is below its last digit
+    assert found.seen.tolist() == [1.0]
+
+
 def test_top_k_probabilities_sum_to_one_over_all_classes() -> None:
     mapping = CODES[1]
     arrays = random_log_probs(mapping, 2, 6, "log-softmax")

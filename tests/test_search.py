@@ -11,7 +11,6 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.typing import NDArray
 
 from labelmapping import EcocMapping, LabelMapping, MixedMapping, SimplexMapping, decode_topk
 from labelmapping.decoding import exhaustive, kernels, problem, search
@@ -21,6 +20,10 @@ from .test_decoding import Scores, all_scores, brute_force, random_log_probs, se
 from .test_mappings import any_mapping
 
 STYLES = ["ties", "normal", "-inf", "log-softmax", "equal", "peaked", "wide"]
+# What a search with a rounding margin of zero, or with lost digits, would get wrong.
+HARD_STYLES = [*STYLES, "tenths below 0", "masked", "huge", "tiny"]
+# Every search goes on to its bound, whatever it costs.
+NO_SCAN = (1e-3, 4e-4, 1e9, 1e30, 1e30)
 
 
 @pytest.fixture(autouse=True)
@@ -33,6 +36,19 @@ def search_small_codes() -> Iterator[None]:
 
 
 def draw_log_probs(mapping: LabelMapping, n_rows: int, seed: int, style: str) -> list[Scores]:
+    if style in HARD_STYLES[len(STYLES) :]:
+        rng = np.random.default_rng(seed)
+        arrays = []
+        for size in mapping.alphabet_sizes:
+            values = -0.1 * rng.integers(0, 4, (n_rows, size))
+            if style == "masked":
+                values[rng.random((n_rows, size)) < 0.8] = np.finfo(np.float32).min
+            elif style == "huge":
+                values[rng.random((n_rows, size)) < 0.3] *= 10.0 ** rng.integers(15, 308)
+            elif style == "tiny":
+                values *= 5e-324 if rng.random() < 0.5 else 1e-160
+            arrays.append(values)
+        return arrays
     if style in ("peaked", "wide"):
         arrays = random_log_probs(mapping, n_rows, seed)
         rng = np.random.default_rng(seed)
@@ -45,11 +61,20 @@ def draw_log_probs(mapping: LabelMapping, n_rows: int, seed: int, style: str) ->
     return random_log_probs(mapping, n_rows, seed, style)
 
 
-@settings(max_examples=500, deadline=None, derandomize=True)
-@given(any_mapping(max_classes=2500), st.data())
-def test_the_search_equals_brute_force(mapping: LabelMapping, data: st.DataObject) -> None:
+@pytest.mark.parametrize("costs", [search.COSTS, NO_SCAN], ids=["costs", "no scan"])
+@settings(max_examples=600, deadline=None, derandomize=True)
+@given(mapping=any_mapping(max_classes=2500), data=st.data())
+def test_the_search_equals_brute_force(
+    costs: tuple[float, ...], mapping: LabelMapping, data: st.DataObject
+) -> None:
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(search, "COSTS", costs)
+        compare_with_brute_force(mapping, data)
+
+
+def compare_with_brute_force(mapping: LabelMapping, data: st.DataObject) -> None:
     n_classes = mapping.n_classes
-    style, seed = data.draw(st.sampled_from(STYLES), "style"), data.draw(seeds, "seed")
+    style, seed = data.draw(st.sampled_from(HARD_STYLES), "style"), data.draw(seeds, "seed")
     rng = np.random.default_rng(seed)
     arrays = draw_log_probs(mapping, 2, seed, style)
     k = data.draw(st.sampled_from([1, 2, 10, 50, n_classes + 1]), "k")
@@ -71,13 +96,50 @@ def test_the_search_equals_brute_force(mapping: LabelMapping, data: st.DataObjec
         allowed = np.flatnonzero(mask)
         options["allowed"] = mask if data.draw(st.booleans(), "as mask") else allowed
     answer = decode_topk(mapping, arrays, k, sites=sites, **options)
-    scores, ids = brute_force(all_scores(mapping, arrays, sites, prior), k, allowed)
+    with np.errstate(over="ignore"):
+        scores, ids = brute_force(all_scores(mapping, arrays, sites, prior), k, allowed)
     assert answer.ids.tolist() == ids.tolist()
     assert answer.scores.tolist() == scores.tolist()
 
 
-def rows_of(mapping: LabelMapping, style: str, n_rows: int, seed: int) -> NDArray[np.float64]:
-    return np.concatenate(draw_log_probs(mapping, n_rows, seed, style), axis=1)
+@pytest.mark.parametrize("style", HARD_STYLES)
+def test_hard_rows_of_larger_codes(style: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    """Filters that leave fewer classes than are asked for after the seeds, and subsets of sites."""
+    monkeypatch.setattr(search, "COSTS", NO_SCAN)
+    for seed in range(12):
+        rng = np.random.default_rng(seed)
+        n_sites = int(rng.integers(2, 6))
+        n_classes = int(rng.integers(500, 3000))
+        mapping: LabelMapping = SimplexMapping(n_classes, n_sites, field_order=61)
+        if seed % 2:
+            mapping = MixedMapping(n_classes, [257, 263, 59, 61, 67][:n_sites], dimension=2)
+        sites = tuple(rng.permutation(n_sites)[: rng.integers(2, n_sites + 1)].tolist())
+        arrays = [draw_log_probs(mapping, 2, seed, style)[site] for site in sites]
+        allowed = np.flatnonzero(rng.random(n_classes) < 0.2)
+        k = int(rng.choice([1, 10, allowed.size]))
+        expected = exhaustive.scan(mapping, arrays, sites, k, None, allowed)
+        code = code_arrays(mapping, sites)
+        assert code is not None
+        filters = (np.empty(0), allowed, np.empty(0, np.bool_))
+        found = search.search(code, np.concatenate(arrays, axis=1), k, filters, 0.0)
+        assert found[1].tolist() == expected[1].tolist()
+        assert found[0].tolist() == expected[0].tolist()
+
+
+def test_deficits_that_overflow_end_in_a_scan() -> None:
+    mapping = MixedMapping(60_000, n_sites=4)
+    arrays = [np.full((1, q), -np.inf) for q in mapping.alphabet_sizes]
+    for array in arrays:
+        array[0, :6] = -1e307 * np.arange(1, 7) / 6
+    answer = decode_topk(mapping, arrays, 400, allowed=np.arange(60_000) % 2 == 0)
+    assert answer.certified_by.tolist() == ["scan"]
+    assert len(set(answer.ids[0].tolist())) == 400
+
+
+def test_alphabets_larger_than_the_classes_are_scanned() -> None:
+    mapping = MixedMapping(3_000, [50_021, 50_023, 50_033], dimension=2)
+    answer = decode_topk(mapping, random_log_probs(mapping, 1, 0), 1)
+    assert answer.n_scored.tolist() == [3_000]
 
 
 def test_every_move_decides_some_rows() -> None:
@@ -259,5 +321,5 @@ def test_the_costliest_inputs_found_cost_at_most_a_tenth_more_than_the_scan(
     answer = decode_topk(mapping, arrays, k)
     scanned = answer.certified_by[0] == "scan"
     tuples = int(answer.n_scored[0]) - (n_classes if scanned else 0)
-    work = tuples * kernels.TUPLE_COST + (n_classes * n_sites if scanned else 0)
+    work = tuples * search.COSTS[0] + (n_classes * n_sites if scanned else 0)
     assert work <= 1.1 * n_classes * n_sites

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -15,7 +15,7 @@ from .kernels import BOUND
 from .problem import ClassPrior, Problem
 from .search import search
 
-__all__ = ["TopK", "decode_topk"]
+__all__ = ["TopK", "best_classes", "decode_topk"]
 
 
 class TopK(NamedTuple):
@@ -102,23 +102,33 @@ def decode_topk(
         np.empty(n_rows, np.int64),
         np.full(n_rows, "scan", "U5"),
     )
+    for rows, scores, ids, n_scored, by_bound in best_classes(problem, k):
+        with np.errstate(over="ignore"):  # a sum below float32's range, of masked logits, is -inf
+            found.scores[rows] = scores
+        found.ids[rows], found.n_scored[rows] = ids, n_scored
+        found.certified_by[rows] = np.where(by_bound, "bound", "scan")
+    return found
+
+
+def best_classes(problem: Problem, k: int) -> Iterator[tuple[slice, Any, Any, Any, Any]]:
+    """Batches of rows with their best k: scores in float64, ids, classes scored, by bound or not.
+
+    k is at most the number of candidates.
+    """
     for rows, log_probs in problem.batches():
         if problem.code is None:
             scores, ids = scan(
-                mapping, log_probs, problem.sites, k, problem.prior_of(), problem.allowed_ids()
-            )
-            found.n_scored[rows] = problem.n_candidates
-        else:
-            scores, ids, n_scored, how = search(
-                problem.code,
-                np.concatenate(log_probs, axis=1),
+                problem.mapping,
+                log_probs,
+                problem.sites,
                 k,
-                problem.filters(),
-                problem.prior_max,
+                problem.prior_of(),
+                problem.allowed_ids(),
             )
-            found.n_scored[rows] = n_scored
-            found.certified_by[rows] = np.where(how == BOUND, "bound", "scan")
-        with np.errstate(over="ignore"):  # a sum below float32's range, of masked logits, is -inf
-            found.scores[rows] = scores
-        found.ids[rows] = ids
-    return found
+            yield rows, scores, ids, problem.n_candidates, False
+        else:
+            table = np.ascontiguousarray(np.concatenate(log_probs, axis=1))
+            scores, ids, n_scored, how = search(
+                problem.code, table, k, problem.filters(), problem.prior_max
+            )
+            yield rows, scores, ids, n_scored, how == BOUND

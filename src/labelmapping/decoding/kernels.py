@@ -5,7 +5,8 @@ in float64; scores are summed in site order, the prior last, so that every path
 finds the same bits. Arguments come from `CodeArrays` and are trusted.
 
 Candidates pass from loop to loop in batches: a call of a compiled function that
-takes arrays costs as much as scoring five classes.
+takes arrays costs as much as scoring five classes. All loops are in one file since
+numba's cache notices changes in the file of the function it keeps, not in others.
 """
 
 # mypy: disable-error-code="no-untyped-def"
@@ -18,15 +19,8 @@ from .compiled import compiled
 
 __all__ = ["BOUND", "SCAN", "scan_rows", "search_rows"]
 
-# Costs of a tuple and of a peeled class in look-ups of the scan (0.7 ns each on the
-# machine of benchmarks/README.md): they decide which move comes next, never the answer.
-TUPLE_COST = 50.0
-PEEL_COST = 40.0
-# A search that may not pay goes on only while it has cost this share of a scan.
-TRIAL = 0.04
-# A search that looks this many times as costly as a scan is not begun. Later rounds may
-# make it cheaper, but among few classes trying costs too large a share of a scan.
-HOPELESS, HOPELESS_FEW, FEW = 8.0, 1.5, 3_000_000
+# With fewer classes than this a search that may not pay is not tried.
+FEW = 3_000_000
 # Bins of the histograms that plans are made by.
 BINS = 64
 # Classes scored at a time by the scan: their scores stay in the first cache.
@@ -38,8 +32,9 @@ SEEDS, FIRST_ROUND = 36, 512
 # How many of a site's best symbols may be peeled.
 MOST_PEELED = 3
 BOUND, SCAN = 0, 1
-# More than any finite deficit.
+# More than any finite deficit; and what sums of deficits may reach without rounding to it.
 HUGE = np.finfo(np.float64).max
+LARGEST = 1e290
 
 
 @compiled
@@ -143,7 +138,7 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
     a class is given up as soon as its deficit passes what the last one kept has.
     """
     kind, n_classes, dimension, sizes, points = code
-    row, offsets, maxima, bound, margin = view
+    row, offsets, maxima, bound, unit, scale = view
     prior, allowed, mask = filters
     n_others, m, k = others.size, offsets.size, top_scores.size
     last = top_scores[count - 1] if count == k else -np.inf
@@ -151,7 +146,7 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
         x, gap = ids[c], gaps[c]
         if x < 0 or x >= n_classes:
             continue
-        room = bound - last + margin
+        room = bound - last + unit * (scale + bound - last)
         for i in range(n_others):
             site = others[i]
             symbol = _symbol(kind, dimension, sizes[site], points[site], x)
@@ -283,7 +278,7 @@ def _count(places, lists, slack, slop, limit):
         index[level] += 1
         place = start + index[level]
         gap = deficits[place] - base if place < stop else np.inf
-        if sums[level] + gap > slack + slop:
+        if place >= stop or sums[level] + gap > slack + slop:
             level -= 1
             continue
         sums[level + 1] = sums[level] + gap
@@ -309,10 +304,11 @@ def _score_tuples(
 ):  # fmt: skip
     """Score the classes of a group's tuples with a deficit in (low, slack]; returns them counted.
 
-    `goal` is (bound, share, margin) without the peeled symbols: as the last
-    score kept rises, the slack that is still needed falls.
+    `goal` is (bound without the peeled symbols, share, margin): as the last score
+    kept rises, the slack that is still needed falls.
     """
     bound, share, margin = goal
+    whole, unit, scale = view[3], view[4], view[5]
     deficits, lengths, offsets = lists
     k = places.size
     index = np.empty(k, np.int64)
@@ -350,13 +346,15 @@ def _score_tuples(
                     )
                     n = 0
                     if count == top_scores.size:
-                        slack = min(slack, (bound - top_scores[count - 1]) * share + margin)
+                        last = top_scores[count - 1]
+                        margin = unit * (scale + whole - last)
+                        slack = min(slack, (bound - last) * share + margin)
             level -= 1
             continue
         index[level] += 1
         place = start + index[level]
         gap = deficits[place] - base if place < stop else np.inf
-        if sums[level] + gap > slack + margin:
+        if place >= stop or sums[level] + gap > slack + margin:
             level -= 1
             continue
         sums[level + 1] = sums[level] + gap
@@ -429,7 +427,7 @@ def _histograms(row, offsets, sizes, maxima, width):
 
 
 @compiled
-def _plan_work(code, groups, histograms, width, best_deficits, levels, missing, margin):
+def _plan_work(code, groups, costs, histograms, width, best_deficits, levels, missing, margin):
     """About how much a search with these peelings costs, in look-ups of the scan.
 
     Tuples are counted by convolving the histograms of a group's sites, each without
@@ -440,7 +438,7 @@ def _plan_work(code, groups, histograms, width, best_deficits, levels, missing, 
     work, remaining = 0.0, missing
     for site in range(sizes.size):
         remaining -= best_deficits[site, levels[site]]
-        work += levels[site] * (n_classes / sizes[site]) * PEEL_COST
+        work += levels[site] * (n_classes / sizes[site]) * costs[1]
     if np.isnan(remaining):
         return np.inf
     if remaining < -margin:
@@ -466,12 +464,12 @@ def _plan_work(code, groups, histograms, width, best_deficits, levels, missing, 
                         for c in range(last + 1 - b):
                             more[b + c] += count * sums[c]
             sums[:] = more
-        work += sums[: last + 1].sum() * TUPLE_COST
+        work += sums[: last + 1].sum() * costs[0]
     return work
 
 
 @compiled
-def _peel_plan(code, view, groups, best_deficits, missing):
+def _peel_plan(code, view, groups, costs, best_deficits, missing, margin):
     """How many of each site's best symbols to peel, and about what the search then costs.
 
     Peeling scores the N/q classes of a symbol and takes the gap to the site's next
@@ -479,7 +477,7 @@ def _peel_plan(code, view, groups, best_deficits, missing):
     two, ..., of all, and two or three of every site.
     """
     kind, n_classes, k, sizes = code[0], code[1], code[2], code[3]
-    row, offsets, maxima, _, margin = view
+    row, offsets, maxima = view[0], view[1], view[2]
     share = groups[4]
     m = sizes.size
     none = np.zeros(m, np.int64)
@@ -496,8 +494,10 @@ def _peel_plan(code, view, groups, best_deficits, missing):
     histograms = _histograms(row, offsets, sizes, maxima, width)
     levels = none.copy()
     chosen = none
-    least = _plan_work(code, groups, histograms, width, best_deficits, levels, missing, margin)
-    if most == 0 or least <= n_classes / sizes.max() * PEEL_COST:
+    least = _plan_work(
+        code, groups, costs, histograms, width, best_deficits, levels, missing, margin
+    )
+    if most == 0 or least <= n_classes / sizes.max() * costs[1]:
         return none, least
     order = np.argsort(-best_deficits[:, 1])
     for step in range(m + most - 1):
@@ -505,14 +505,16 @@ def _peel_plan(code, view, groups, best_deficits, missing):
             levels[order[step]] = 1
         else:
             levels[:] = step - m + 2
-        work = _plan_work(code, groups, histograms, width, best_deficits, levels, missing, margin)
+        work = _plan_work(
+            code, groups, costs, histograms, width, best_deficits, levels, missing, margin
+        )
         if work < least:
             least, chosen = work, levels.copy()
     return chosen, least
 
 
 @compiled
-def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_ids):
+def _search_row(code, row, offsets, groups, costs, prior_max, filters, top_scores, top_ids):
     """Exact top-k of one row: (BOUND or SCAN, classes scored).
 
     With SCAN nothing is decided: the caller scans.
@@ -533,26 +535,30 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
         maxima[site] = row[offsets[site] + best[site, 0]] if best[site, 0] >= 0 else -np.inf
         scale += abs(maxima[site])
         bound += maxima[site]
-    if not scale <= HUGE:
+    if not scale < LARGEST:
         return SCAN, 0
-    # Rounding: sums of the same terms in another order differ by less than this.
+    # Rounding: sums of the same terms in another order differ by less than this
+    # times the terms, which for a class that matters are its maxima and its deficit.
     unit = 2e-15 * (m + 2)
-    view = (row, offsets, maxima, bound, unit * scale)
+    whole = bound
+    view = (row, offsets, maxima, whole, unit, scale)
     count, scored = _seed(
         code, view, groups, filters, best, best_deficits, per_site, top_scores, top_ids
     )
     last = top_scores[count - 1] if count == top_scores.size else -np.inf
     missing = bound - last
-    margin = unit * (scale + (missing if missing < HUGE else 0.0))
-    view = (row, offsets, maxima, bound, margin)
-    spent = scored * TUPLE_COST
+    if missing > LARGEST and last > -np.inf:
+        return SCAN, scored
+    margin = unit * (scale + missing) if last > -np.inf else 0.0
+    tuple_cost, peel_cost, trial, hopeless, hopeless_few = costs
+    spent = scored * tuple_cost + 6.0 * row.size
 
     # Peel, where that is less work than the tuples it saves.
     peeled, work = np.zeros(m, np.int64), 0.0
     # With all symbols within the slack among the few best there is nothing to plan.
     if not best_deficits[:, best.shape[1] - 1].min() > missing * share + margin:
-        peeled, work = _peel_plan(code, view, groups, best_deficits, missing)
-    if work > (HOPELESS if n_classes > FEW else HOPELESS_FEW) * scan_cost:
+        peeled, work = _peel_plan(code, view, groups, costs, best_deficits, missing, margin)
+    if work > (hopeless if n_classes > FEW else hopeless_few) * scan_cost:
         return SCAN, scored
     if work > scan_cost:
         peeled[:] = 0  # only a trial: rounds of tuples, given up early
@@ -563,22 +569,24 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
                 top_scores, top_ids, count,
             )  # fmt: skip
             scored += new
-            spent += new * PEEL_COST
+            spent += new * peel_cost
         bound -= best_deficits[site, peeled[site]]
 
     # Pigeonhole: rounds of growing slack. The symbols' lists reach half of it at first:
     # by then the last score kept has risen, and short lists are cheap to sort.
-    limit = int(scan_cost / TUPLE_COST) + 1
+    limit = int(scan_cost / tuple_cost) + 1
     caps = np.empty(m)
     symbols, deficits = np.empty(row.size, np.int64), np.empty(row.size)
     lengths = np.zeros(m, np.int64)
     lists = (deficits, lengths, offsets)
-    done, low, reach, widest = 0, -1.0, -1.0, 0.0
+    done, low, reach, widest = 0, -np.inf, -np.inf, 0.0
     while True:
         if count == top_scores.size:
             last = top_scores[count - 1]
-        missing = bound - last
-        slack = missing * share + margin if missing <= HUGE else HUGE
+        missing, slack = bound - last, HUGE
+        if last > -np.inf:
+            margin = unit * (scale + whole - last)
+            slack = missing * share + margin
         if slack < 0.0 or low >= slack:
             # With all finite tuples scored and a place left, it goes to a class at -inf.
             return (SCAN if last == -np.inf else BOUND), scored
@@ -609,7 +617,7 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
                     above = middle
             high = min(above, high)
             total = _count_all(tuples, n_groups, lists, high, margin, limit + done)
-        if not affordable and spent + (total - done) * TUPLE_COST > TRIAL * scan_cost:
+        if not affordable and spent + (total - done) * tuple_cost > trial * scan_cost:
             if reach < slack:  # not known yet to be too much
                 reach = low
                 work = 0.0
@@ -621,18 +629,18 @@ def _search_row(code, row, offsets, groups, prior_max, filters, top_scores, top_
                 low, high, (bound, share, margin), top_scores, top_ids, count,
             )  # fmt: skip
             scored += new
-            spent += new * TUPLE_COST
+            spent += new * tuple_cost
         done, low = total, high
 
 
 @compiled
-def search_rows(code, table, offsets, groups, prior_max, filters, scores, ids, scored, how):
+def search_rows(code, table, offsets, groups, costs, prior_max, filters, scores, ids, scored, how):
     """Search each row; `how` tells the rows that are left to the scan."""
     for r in range(table.shape[0]):
         scores[r, :] = -np.inf
         ids[r, :] = -1
         how[r], scored[r] = _search_row(
-            code, table[r], offsets, groups, prior_max, filters, scores[r], ids[r]
+            code, table[r], offsets, groups, costs, prior_max, filters, scores[r], ids[r]
         )
 
 

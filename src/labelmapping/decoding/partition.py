@@ -10,14 +10,14 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
-from .api import decode_topk
+from .api import best_classes
 from .exhaustive import score_blocks
 from .problem import ClassPrior, Problem
 
 __all__ = ["LogPartition", "log_partition"]
 
-# The search looks at this many classes first, then at eight times as many, up to the last.
-FIRST_LOOK, LAST_LOOK = 64, 32_768
+# How many of the best classes are summed before a row is scanned.
+LOOKS = (64, 512)
 
 
 class LogPartition(NamedTuple):
@@ -71,20 +71,17 @@ def log_partition(
     problem = Problem.check(mapping, site_log_probs, sites, prior, allowed)
     lower = np.full(problem.n_rows, -np.inf)
     upper = np.full(problem.n_rows, np.inf)
-    look = FIRST_LOOK
-    while tolerance is not None and look <= min(LAST_LOOK, problem.n_candidates // 4):
-        rows = np.flatnonzero(_width(lower, upper) > tolerance)
-        if rows.size == 0:
+    undecided = np.full(problem.n_rows, tolerance is not None and problem.code is not None)
+    for look in LOOKS:
+        if 4 * look > problem.n_candidates or not undecided.any():
             break
-        part = [given[rows] for given in site_log_probs]
-        top = decode_topk(mapping, part, look, sites=sites, prior=prior, allowed=allowed)
-        scores = top.scores.astype(np.float64)
-        # Scores come in float32: half a unit in the last place, up for the bound.
-        slack = np.where(np.isinf(scores), 0.0, np.abs(scores) * 2.0**-23 + 1e-30)
-        lower[rows] = np.logaddexp.reduce(scores - slack, axis=1)
-        rest = scores[:, -1] + slack[:, -1] + np.log(problem.n_candidates - look)
-        upper[rows] = np.logaddexp(np.logaddexp.reduce(scores + slack, axis=1), rest)
-        look *= 8
+        for rows, scores, _, _, by_bound in best_classes(problem, look):
+            with np.errstate(invalid="ignore"):
+                lower[rows] = np.logaddexp.reduce(scores, axis=1)
+                rest = scores[:, -1] + np.log(problem.n_candidates - look)
+                upper[rows] = np.logaddexp(lower[rows], rest)
+            # A row that was scanned for the best is better scanned for the sum.
+            undecided[rows] &= by_bound & (_width(lower, upper)[rows] > (tolerance or 0.0))
     left = np.flatnonzero(_width(lower, upper) > (tolerance or 0.0))
     if left.size:
         whole = Problem.check(mapping, [g[left] for g in site_log_probs], sites, prior, allowed)

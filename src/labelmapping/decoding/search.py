@@ -18,6 +18,13 @@ __all__ = ["search"]
 
 # Fewer classes than this are scanned at once: the search would only add to it.
 FEW_CLASSES = 20_000
+# More answers than this are found by the scan: their list is kept in order by insertion.
+MANY_ANSWERS = 1000
+# They decide which move comes next, never the answer. In look-ups of the scan (0.7 ns each
+# on the machine of benchmarks/README.md): a tuple, and a peeled class. In scans: what rounds
+# may cost that may not pay; and how costly a search may look to be begun at all, among many
+# classes, where later rounds may make it cheaper, and among few.
+COSTS = (50.0, 40.0, 0.04, 8.0, 1.5)
 
 
 def search(
@@ -57,7 +64,8 @@ def search(
     how = np.full(n_rows, SCAN, np.int64)
     arrays = (code.kind, code.n_classes, code.dimension, code.sizes, code.points)
     groups = (code.tuples, code.inverses, code.others, code.n_groups, code.share)
-    if code.n_classes > FEW_CLASSES and 4 * k <= code.n_classes:
+    few = code.n_classes <= FEW_CLASSES or table.shape[1] > 2 * code.n_classes * code.sizes.size
+    if not few and k <= min(MANY_ANSWERS, code.n_classes // 4):
         for_rows(
             n_rows,
             lambda rows: search_rows(
@@ -65,6 +73,7 @@ def search(
                 table[rows],
                 offsets,
                 groups,
+                COSTS,
                 prior_max,
                 filters,
                 scores[rows],
