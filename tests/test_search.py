@@ -38,9 +38,9 @@ def search_small_codes() -> Iterator[None]:
 def draw_log_probs(mapping: LabelMapping, n_rows: int, seed: int, style: str) -> list[Scores]:
     if style in HARD_STYLES[len(STYLES) :]:
         rng = np.random.default_rng(seed)
-        arrays = []
+        arrays: list[Scores] = []
         for size in mapping.alphabet_sizes:
-            values = -0.1 * rng.integers(0, 4, (n_rows, size))
+            values = -0.1 * rng.integers(0, 4, (n_rows, size)).astype(np.float64)
             if style == "masked":
                 values[rng.random((n_rows, size)) < 0.8] = np.finfo(np.float32).min
             elif style == "huge":
