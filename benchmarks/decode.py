@@ -71,12 +71,11 @@ def draw(mapping: MixedMapping, n_rows: int, style: str) -> Arrays:
 
 def trained(demo_run: Path) -> tuple[MixedMapping, Arrays]:
     """The mixed code of a demo run and what its network says of the held-out characters."""
-    from labelmapping.datasets.cjk import load_cjk
+    from labelmapping.datasets.cjk import CLASS_SETS, load_cjk
 
     run_folder = RunFolder.load(demo_run / "mixed")
-    class_set = next(
-        s for s in ("gb2312-1", "uro") if len(load_cjk(s).labels) == len(run_folder.labels)
-    )
+    labels = "".join(run_folder.labels)
+    class_set = next(name for name, characters in CLASS_SETS.items() if characters == labels)
     ensemble = Ensemble.load(run_folder.path)
     images = torch.from_numpy(load_cjk(class_set).test_images[:24])
     assert isinstance(ensemble.mapping, MixedMapping)

@@ -159,6 +159,13 @@ def test_log_partition_is_exact(mapping: LabelMapping, style: str) -> None:
         assert (found.upper < 0).all()  # some probability is on codewords of no class
 
 
+def test_log_partition_of_more_rows_than_are_scored_together() -> None:
+    mapping = EcocMapping(50)
+    arrays = random_log_probs(mapping, 600, 8, "log-softmax")
+    expected = log_sum(all_scores(mapping, arrays))
+    np.testing.assert_allclose(log_partition(mapping, arrays).lower, expected, rtol=1e-12)
+
+
 def test_log_partition_with_sites_prior_and_candidates() -> None:
     mapping = CODES[0]
     arrays = random_log_probs(mapping, 3, 4, "log-softmax")

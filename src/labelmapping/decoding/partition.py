@@ -18,6 +18,8 @@ __all__ = ["LogPartition", "log_partition"]
 
 # How many of the best classes are summed before a row is scanned.
 LOOKS = (64, 512)
+# Rows whose classes are scored together when all are.
+ROWS = 256
 
 
 class LogPartition(NamedTuple):
@@ -97,8 +99,12 @@ def _width(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np
 def _exact(problem: Problem) -> NDArray[np.float64]:
     total = np.full(problem.n_rows, -np.inf)
     for rows, log_probs in problem.batches():
-        for scores in score_blocks(
-            problem.mapping, log_probs, problem.sites, problem.prior_of(), problem.allowed_ids()
-        ):
-            total[rows] = np.logaddexp(total[rows], np.logaddexp.reduce(scores, axis=1))
+        # A block holds the scores of all its rows: narrow codes come with many rows.
+        for start in range(0, rows.stop - rows.start, ROWS):
+            part = [site[start : start + ROWS] for site in log_probs]
+            here = slice(rows.start + start, min(rows.start + start + ROWS, rows.stop))
+            for scores in score_blocks(
+                problem.mapping, part, problem.sites, problem.prior_of(), problem.allowed_ids()
+            ):
+                total[here] = np.logaddexp(total[here], np.logaddexp.reduce(scores, axis=1))
     return total
