@@ -23,7 +23,9 @@ STYLES = ["ties", "normal", "-inf", "log-softmax", "equal", "peaked", "wide"]
 # What a search with a rounding margin of zero, or with lost digits, would get wrong.
 HARD_STYLES = [*STYLES, "tenths below 0", "masked", "huge", "tiny"]
 # Every search goes on to its bound, whatever it costs.
-NO_SCAN = (1e-3, 4e-4, 1e9, 1e30, 1e30)
+NO_SCAN = (1e-3, 4e-4, 1e9, 1e30, 1e30, 0.0)
+# And peels by slices, never by runs, where there are slices.
+SLICES = (1e-3, 1e2, 1e9, 1e30, 1e30, 0.0)
 
 
 @pytest.fixture(autouse=True)
@@ -61,7 +63,9 @@ def draw_log_probs(mapping: LabelMapping, n_rows: int, seed: int, style: str) ->
     return random_log_probs(mapping, n_rows, seed, style)
 
 
-@pytest.mark.parametrize("costs", [search.COSTS, NO_SCAN], ids=["costs", "no scan"])
+@pytest.mark.parametrize(
+    "costs", [search.COSTS, NO_SCAN, SLICES], ids=["costs", "no scan", "slices"]
+)
 @settings(max_examples=600, deadline=None, derandomize=True)
 @given(mapping=any_mapping(max_classes=2500), data=st.data())
 def test_the_search_equals_brute_force(
@@ -126,6 +130,29 @@ def test_hard_rows_of_larger_codes(style: str, monkeypatch: pytest.MonkeyPatch) 
         assert found[0].tolist() == expected[0].tolist()
 
 
+def test_pairs_of_peeled_symbols_are_found_where_not_all_pairs_of_sites_are_seeds(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """The best class stands out at two sites that are no group, and is poor at the others."""
+    monkeypatch.setattr(search, "COSTS", SLICES)
+    n_sites = 13  # 78 pairs: only groups are seeds
+    for mapping in (MixedMapping(3_000, n_sites=n_sites), SimplexMapping(3_000, n_sites)):
+        for seed in range(20):
+            rng = np.random.default_rng(seed)
+            arrays = [-rng.random((1, q)) for q in mapping.alphabet_sizes]
+            best = int(rng.integers(3_000))
+            word = mapping.encode(best)
+            first, second = rng.choice(n_sites, 2, replace=False)
+            for site, array in enumerate(arrays):
+                array[0, word[site]] = 20.0 if site in (first, second) else -1.5
+            answer = decode_topk(mapping, arrays, 3)
+            scores, ids = brute_force(all_scores(mapping, arrays), 3)
+            assert ids[0, 0] == best
+            assert answer.certified_by.tolist() == ["bound"]
+            assert answer.ids.tolist() == ids.tolist()
+            assert answer.scores.tolist() == scores.tolist()
+
+
 def test_deficits_that_overflow_end_in_a_scan() -> None:
     mapping = MixedMapping(60_000, n_sites=4)
     arrays = [np.full((1, q), -np.inf) for q in mapping.alphabet_sizes]
@@ -160,6 +187,12 @@ def test_every_move_decides_some_rows() -> None:
     runs = [len(mapping.classes_with(site, int(words[0, site]))) for site in range(4)]
     assert peeled.certified_by.tolist() == ["bound"]
     assert min(runs) <= peeled.n_scored[0] - seeds <= sum(runs) + 2_000
+    # Among more classes a run costs more than what may be in it: only that is scored.
+    large = MixedMapping(10**8, n_sites=4)
+    arrays = [array.astype(np.float64) for array in draw_log_probs(large, 2, 0, "peaked")]
+    sliced = decode_topk(large, arrays, 10)
+    assert set(sliced.certified_by) == {"bound"}
+    assert seeds < sliced.n_scored.min() <= sliced.n_scored.max() < 10**8 // 10_007
     # No site stands out: pairs within the slack of their group's best.
     flat = decode_topk(mapping, draw_log_probs(mapping, 4, 0, "normal"), 1)
     assert set(flat.certified_by) == {"bound"}
@@ -239,7 +272,7 @@ def test_the_run_wise_scan_equals_the_reference(mapping: LabelMapping) -> None:
     expected = exhaustive.scan(mapping, arrays, sites, 7, None, None)
     scores, ids = np.full((2, 7), -np.inf), np.full((2, 7), -1, np.int64)
     kernels.scan_rows(
-        (code.kind, code.n_classes, code.dimension, code.sizes, code.points),
+        (code.kind, code.n_classes, code.dimension, code.sizes, code.points, 1.0 / code.sizes),
         np.concatenate(arrays, axis=1),
         np.cumsum(code.sizes) - code.sizes,
         (np.empty(0), np.empty(0, np.int64), np.empty(0, np.bool_)),

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 from functools import lru_cache
-from itertools import combinations
+from itertools import combinations, permutations
 from math import comb, prod
 
 import numpy as np
@@ -47,6 +47,9 @@ class CodeArrays:
     share : float
         k / m. Over the groups, the deficits of a class sum to its deficit times
         n_groups · share, so in one group it has at most `share` of it.
+    pairs : int64 array (m, m)
+        At dimension 2, what resolves two symbols at once: MIXED: [i, j] is the inverse
+        of size i modulo size j; SIMPLEX: of point j less point i. Else zeros.
     """
 
     kind: int
@@ -59,6 +62,7 @@ class CodeArrays:
     others: NDArray[np.int64]
     n_groups: int
     share: float
+    pairs: NDArray[np.int64]
 
 
 @lru_cache(maxsize=256)
@@ -89,6 +93,11 @@ def code_arrays(mapping: LabelMapping, sites: tuple[int, ...]) -> CodeArrays | N
         for t, places in enumerate(tuples):
             powers = [[pow(int(points[place]), j, order) for j in range(k)] for place in places]
             inverses[t] = np.array(sympy.Matrix(powers).inv_mod(order).tolist(), dtype=np.int64)
+    pairs = np.zeros((m, m), np.int64)
+    if k == 2 and kind != BITS:
+        for i, j in permutations(range(m), 2):
+            number = int(sizes[i]) if kind == MIXED else int(points[j]) - int(points[i])
+            pairs[i, j] = pow(number, -1, int(sizes[j]))
     others = [[place for place in range(m) if place not in places] for places in tuples]
     return CodeArrays(
         kind,
@@ -101,6 +110,7 @@ def code_arrays(mapping: LabelMapping, sites: tuple[int, ...]) -> CodeArrays | N
         np.array(others, np.int64).reshape(len(tuples), m - k),
         len(groups),
         k / m,
+        pairs,
     )
 
 

@@ -23,18 +23,45 @@ __all__ = ["BOUND", "SCAN", "scan_rows", "search_rows"]
 FEW = 3_000_000
 # Bins of the histograms that plans are made by.
 BINS = 64
+# What listing a symbol costs, in tuples: lists are sorted.
+LISTED = 1.0
 # Classes scored at a time by the scan: their scores stay in the first cache.
 BLOCK = 2048
 # Candidates resolved and scored at a time by the search.
 BATCH = 256
 # Seeds per tuple of sites, and new tuples in the first round.
 SEEDS, FIRST_ROUND = 36, 512
-# How many of a site's best symbols may be peeled.
-MOST_PEELED = 3
+# How many of a site's best symbols may be peeled: at dimension 2, where their classes are
+# searched, and above it, where they are all scored.
+MOST_SLICED, MOST_PEELED = 6, 3
 BOUND, SCAN = 0, 1
+# Below this a quotient may be taken in floats.
+FAST = 1 << 50
 # More than any finite deficit; and what sums of deficits may reach without rounding to it.
 HUGE = np.finfo(np.float64).max
 LARGEST = 1e290
+
+
+@compiled(inline="always")
+def _divide(x, size, reciprocal):
+    """Quotient and remainder of 0 <= x by a size; `reciprocal` is 1/size.
+
+    A product of floats takes a fifth of an integer division's time; its quotient is
+    right within one below 2^50.
+    """
+    if x < FAST:
+        high = int(x * reciprocal)
+        low = x - high * size
+        if low < 0:
+            high -= 1
+            low += size
+        elif low >= size:
+            high += 1
+            low -= size
+    else:
+        high = x // size
+        low = x - high * size
+    return high, low
 
 
 @compiled
@@ -51,15 +78,15 @@ def _long_symbol(dimension, size, point, x):
 
 
 @compiled(inline="always")
-def _symbol(kind, dimension, size, point, x):
+def _symbol(kind, dimension, size, reciprocal, point, x):
     """Symbol of class x at a site; numbers only, so that it inlines without a cost."""
     if kind == MIXED:
-        symbol = x % size
+        _, symbol = _divide(x, size, reciprocal)
     elif kind == BITS:
         symbol = (x >> point) & 1
     elif dimension == 2:
-        high = x // size
-        symbol = (x - high * size + high * point) % size
+        high, low = _divide(x, size, reciprocal)
+        _, symbol = _divide(low + high * point, size, reciprocal)
     elif dimension == 1:
         symbol = x
     else:
@@ -70,7 +97,7 @@ def _symbol(kind, dimension, size, point, x):
 @compiled
 def _resolve(code, places, inverses, symbols, n, ids):
     """Classes of n tuples, symbols (k, n); any id outside 0..N-1 is no class."""
-    kind, _, dimension, sizes, points = code
+    kind, _, dimension, sizes, points, reciprocals = code
     if kind == BITS:
         for c in range(n):
             x = 0
@@ -84,7 +111,12 @@ def _resolve(code, places, inverses, symbols, n, ids):
             product = sizes[places[0]]
             for j in range(1, dimension):
                 size = sizes[places[j]]
-                x += product * ((symbols[j, c] - x) % size * inverses[j, 0] % size)
+                reciprocal = reciprocals[places[j]]
+                _, rest = _divide(x, size, reciprocal)
+                rest = symbols[j, c] - rest
+                rest += size if rest < 0 else 0
+                _, digit = _divide(rest * inverses[j, 0], size, reciprocal)
+                x += product * digit
                 product *= size
             ids[c] = x
         return
@@ -93,9 +125,9 @@ def _resolve(code, places, inverses, symbols, n, ids):
         x = 0
         power = 1
         for j in range(dimension):
-            digit = symbols[0, c] * inverses[j, 0] % size
+            _, digit = _divide(symbols[0, c] * inverses[j, 0], size, reciprocals[0])
             for i in range(1, dimension):
-                digit = (digit + symbols[i, c] * inverses[j, i]) % size
+                _, digit = _divide(digit + symbols[i, c] * inverses[j, i], size, reciprocals[0])
             x += digit * power
             power *= size
         ids[c] = x if dimension > 1 else symbols[0, c]
@@ -137,7 +169,7 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
     `gaps` are their deficits at the sites already known, `others` are the sites left:
     a class is given up as soon as its deficit passes what the last one kept has.
     """
-    kind, n_classes, dimension, sizes, points = code
+    kind, n_classes, dimension, sizes, points, reciprocals = code
     row, offsets, maxima, bound, unit, scale = view
     prior, allowed, mask = filters
     n_others, m, k = others.size, offsets.size, top_scores.size
@@ -149,7 +181,7 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
         room = bound - last + unit * (scale + bound - last)
         for i in range(n_others):
             site = others[i]
-            symbol = _symbol(kind, dimension, sizes[site], points[site], x)
+            symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
             gap += maxima[site] - row[offsets[site] + symbol]
             if gap > room:
                 break
@@ -157,7 +189,7 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
             continue
         score = 0.0
         for site in range(m):
-            symbol = _symbol(kind, dimension, sizes[site], points[site], x)
+            symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
             score += row[offsets[site] + symbol]
         if prior.size:
             score += prior[x]
@@ -171,55 +203,92 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
 
 @compiled
 def _best_symbols(row, offsets, sizes, count):
-    """The `count` best symbols of each site and their deficits below its maximum."""
+    """The `count` best symbols of each site, best first, and their deficits below its maximum."""
     symbols = np.full((sizes.size, count), -1, np.int64)
     deficits = np.full((sizes.size, count), np.inf)
     for site in range(sizes.size):
-        start = offsets[site]
-        top = -np.inf
+        start, found, worst = offsets[site], 0, -np.inf
         for s in range(sizes[site]):
-            top = max(top, row[start + s])
-        found, worst = 0, np.inf
-        for s in range(sizes[site]):
-            deficit = top - row[start + s]
-            if found == count and not deficit < worst:
+            value = row[start + s]
+            if found == count and not value > worst:
                 continue
             place = found if found < count else count - 1
-            while place > 0 and deficit < deficits[site, place - 1]:
+            while place > 0 and value > deficits[site, place - 1]:
                 deficits[site, place] = deficits[site, place - 1]
                 symbols[site, place] = symbols[site, place - 1]
                 place -= 1
-            deficits[site, place] = deficit
+            deficits[site, place] = value
             symbols[site, place] = s
             found = min(found + 1, count)
-            worst = deficits[site, count - 1]
+            worst = deficits[site, found - 1]
+        top = deficits[site, 0]
+        for i in range(found):
+            deficits[site, i] = top - deficits[site, i]
     return symbols, deficits
 
 
 @compiled
-def _sort_symbols(row, offsets, sizes, maxima, caps, best, peeled, symbols, deficits, lengths):
-    """List each site's symbols with a deficit up to its cap, ascending, but the peeled ones."""
+def _near(row, offsets, sizes, maxima, span, best, best_deficits, near):
+    """Each site's symbols with a deficit up to `span`, in no order, without the best few."""
+    symbols, deficits, stops = near
+    count = best.shape[1]
     for site in range(sizes.size):
-        start, size, top = offsets[site], sizes[site], maxima[site]
-        n = 0
-        for s in range(size):
+        start, top, worst = offsets[site], maxima[site], best_deficits[site, count - 1]
+        n = start
+        for s in range(sizes[site] if worst <= span else 0):
             deficit = top - row[start + s]
-            if deficit <= caps[site]:
-                left = True
-                for i in range(peeled[site]):
-                    left = left and best[site, i] != s
-                if not left:
-                    continue
-                symbols[start + n] = s
-                deficits[start + n] = deficit
+            if worst <= deficit <= span:
+                if deficit == worst:
+                    listed = False
+                    for i in range(count):
+                        listed = listed or best[site, i] == s
+                    if listed:
+                        continue
+                symbols[n] = s
+                deficits[n] = deficit
                 n += 1
-        order = np.argsort(deficits[start : start + n])
-        chosen = symbols[start : start + n].copy()
-        kept = deficits[start : start + n].copy()
-        for i in range(n):
-            symbols[start + i] = chosen[order[i]]
-            deficits[start + i] = kept[order[i]]
-        lengths[site] = n
+        stops[site] = n
+
+
+@compiled
+def _narrow(offsets, span, near):
+    """Drop what has a deficit above `span`."""
+    symbols, deficits, stops = near
+    for site in range(offsets.size):
+        n = offsets[site]
+        for place in range(offsets[site], stops[site]):
+            if deficits[place] <= span:
+                symbols[n], deficits[n] = symbols[place], deficits[place]
+                n += 1
+        stops[site] = n
+
+
+@compiled
+def _sort_symbols(offsets, caps, best, best_deficits, near, write):
+    """List each site's symbols with a deficit up to its cap, ascending, the best few as in `best`.
+
+    The list of a site without its first so many best symbols is then the rest of it.
+    """
+    symbols, deficits, stops = write
+    near_symbols, near_deficits, near_stops = near
+    count = best.shape[1]
+    for site in range(offsets.size):
+        start, cap = offsets[site], caps[site]
+        n = start
+        for i in range(count):
+            if best_deficits[site, i] <= cap:
+                symbols[n], deficits[n] = best[site, i], best_deficits[site, i]
+                n += 1
+        first = n
+        for place in range(start, near_stops[site]):
+            if near_deficits[place] <= cap:
+                symbols[n], deficits[n] = near_symbols[place], near_deficits[place]
+                n += 1
+        stops[site] = n
+        order = np.argsort(deficits[first:n])
+        chosen, kept = symbols[first:n].copy(), deficits[first:n].copy()
+        for i in range(n - first):
+            symbols[first + i], deficits[first + i] = chosen[order[i]], kept[order[i]]
 
 
 @compiled
@@ -242,13 +311,12 @@ def _count(places, lists, slack, slop, limit):
     sums: a partial tuple is given up only above ``slack + slop``, so that no tuple
     falls between two rounds.
     """
-    deficits, lengths, offsets = lists
+    deficits, starts, stops = lists
     k = places.size
     for j in range(k):
-        if lengths[places[j]] == 0:
+        if starts[places[j]] >= stops[places[j]]:
             return 0
-    last_start = offsets[places[k - 1]]
-    last_stop = offsets[places[k - 1]] + lengths[places[k - 1]]
+    last_start, last_stop = starts[places[k - 1]], stops[places[k - 1]]
     last_base = deficits[last_start]
     if k == 1:
         return _first_above(deficits, last_start, last_stop, slack + last_base) - last_start
@@ -258,8 +326,7 @@ def _count(places, lists, slack, slop, limit):
     total = 0
     level = 0
     while level >= 0:
-        start = offsets[places[level]]
-        stop = start + lengths[places[level]]
+        start, stop = starts[places[level]], stops[places[level]]
         base = deficits[start]
         if level == k - 2:
             # Two ascending lists: as the first goes up, the end of the second comes down.
@@ -309,22 +376,21 @@ def _score_tuples(
     """
     bound, share, margin = goal
     whole, unit, scale = view[3], view[4], view[5]
-    deficits, lengths, offsets = lists
+    deficits, starts, stops = lists
     k = places.size
     index = np.empty(k, np.int64)
     sums = np.zeros(k)
     total_base = 0.0
     for j in range(k):
-        if lengths[places[j]] == 0:
+        if starts[places[j]] >= stops[places[j]]:
             return count, 0
-        total_base += deficits[offsets[places[j]]]
+        total_base += deficits[starts[places[j]]]
     batch = np.empty((k, BATCH), np.int64)
     ids, gaps = np.empty(BATCH, np.int64), np.empty(BATCH)
     index[0] = -1
     scored, n, level = 0, 0, 0
     while level >= 0:
-        start = offsets[places[level]]
-        stop = start + lengths[places[level]]
+        start, stop = starts[places[level]], stops[places[level]]
         base = deficits[start]
         if level == k - 1:
             begin = _first_above(deficits, start, stop, low - sums[level] + base)
@@ -334,7 +400,7 @@ def _score_tuples(
                 taken = min(end - begin, BATCH - n)
                 for j in range(taken):
                     for i in range(k - 1):
-                        batch[i, n + j] = symbols[offsets[places[i]] + index[i]]
+                        batch[i, n + j] = symbols[starts[places[i]] + index[i]]
                     batch[k - 1, n + j] = symbols[begin + j]
                     gaps[n + j] = total_base + sums[level] + (deficits[begin + j] - base)
                 begin += taken
@@ -368,7 +434,7 @@ def _score_tuples(
 @compiled
 def _peel(code, view, filters, site, symbol, gap, top_scores, top_ids, count):
     """Score every class that has a symbol at a site; MIXED and SIMPLEX."""
-    kind, n_classes, dimension, sizes, points = code
+    kind, n_classes, dimension, sizes, points, _ = code
     size, point = sizes[site], points[site]
     others = np.array([place for place in range(sizes.size) if place != site])
     ids, gaps = np.empty(BATCH, np.int64), np.full(BATCH, gap)
@@ -376,7 +442,7 @@ def _peel(code, view, filters, site, symbol, gap, top_scores, top_ids, count):
     for low in range(0, n_classes, size):
         x = low + symbol
         if kind == SIMPLEX:
-            x = low + (symbol - _symbol(kind, dimension, size, point, low)) % size
+            x = low + (symbol - _symbol(kind, dimension, size, 1.0 / size, point, low)) % size
         ids[n] = x
         n += 1
         scored += x < n_classes
@@ -387,9 +453,101 @@ def _peel(code, view, filters, site, symbol, gap, top_scores, top_ids, count):
 
 
 @compiled
+def _resolve_pairs(code, pairs, site, symbol, other, symbols, ids):
+    """Classes with `symbol` at a site and each of `symbols` at another; dimension 2."""
+    kind, _, _, sizes, points, reciprocals = code
+    size, inverse, reciprocal = sizes[other], pairs[site, other], reciprocals[other]
+    if kind == MIXED:
+        first, least = sizes[site], symbol % size
+        for c in range(symbols.size):
+            rest = symbols[c] - least
+            rest += size if rest < 0 else 0
+            _, high = _divide(rest * inverse, size, reciprocal)
+            ids[c] = symbol + first * high
+    else:
+        point = points[site]
+        for c in range(symbols.size):
+            rest = symbols[c] - symbol
+            rest += size if rest < 0 else 0
+            _, high = _divide(rest * inverse, size, reciprocal)
+            _, low = _divide(high * (size - point) + symbol, size, reciprocal)
+            ids[c] = low + high * size
+
+
+@compiled
+def _slice(
+    code, view, filters, pairs, site, symbol, gap, before, peeled, best, best_deficits,
+    symbols, lists, costs, top_scores, top_ids, count,
+):  # fmt: skip
+    """Score the classes with a symbol at a site that can still be among the best; dimension 2.
+
+    A class with a peeled symbol at another site too is that pair of symbols: it is
+    resolved here, or by the other symbol's slice (`before`: what was peeled already).
+    In the others, the deficits left at the m-1 other sites sum to at most what τ allows,
+    so one of them has at most its share: those symbols are taken from the lists.
+    """
+    n_classes, sizes = code[1], code[3]
+    bound, unit, scale = view[3], view[4], view[5]
+    deficits, starts, stops = lists
+    m = sizes.size
+    ids, gaps, others = np.empty(BATCH, np.int64), np.empty(BATCH), np.empty(m - 2, np.int64)
+    room = bound - gap
+    for other in range(m):
+        if other != site:
+            room -= best_deficits[other, peeled[other]]
+    total, scored = 0, 0
+    last = top_scores[count - 1]
+    margin = unit * (scale + bound - last)
+    left = room - last + margin
+    for other in range(m):
+        if other != site and left >= 0.0 and starts[other] < stops[other]:
+            limit = deficits[starts[other]] + left / (m - 1) + margin
+            total += _first_above(deficits, starts[other], stops[other], limit) - starts[other]
+    if total * costs[0] > n_classes / sizes[site] * costs[1]:
+        return _peel(code, view, filters, site, symbol, gap, top_scores, top_ids, count)
+    for other in range(m):
+        if other == site:
+            continue
+        n = 0
+        for place in range(m):
+            if place not in (site, other):
+                others[n] = place
+                n += 1
+        n = peeled[other] if other < site else before[other]
+        for step in range(2):
+            if step == 0:
+                begin, end = 0, n
+            else:
+                last = top_scores[count - 1]
+                margin = unit * (scale + bound - last)
+                left = room - last + margin
+                if not left >= 0.0:
+                    break
+                begin = starts[other]
+                limit = deficits[begin] + left / (m - 1) + margin if begin < stops[other] else 0.0
+                end = _first_above(deficits, begin, stops[other], limit)
+            while begin < end:
+                taken = min(end - begin, BATCH)
+                if step == 0:
+                    chosen = best[other, begin : begin + taken]
+                else:
+                    chosen = symbols[begin : begin + taken]
+                _resolve_pairs(code, pairs, site, symbol, other, chosen, ids)
+                for c in range(taken):
+                    far = best_deficits[other, begin + c] if step == 0 else deficits[begin + c]
+                    gaps[c] = gap + far
+                    scored += 0 <= ids[c] < n_classes
+                count = _score(
+                    code, view, filters, ids, gaps, taken, others, top_scores, top_ids, count
+                )
+                begin += taken
+    return count, scored
+
+
+@compiled
 def _seed(code, view, groups, filters, best, best_deficits, per_site, top_scores, top_ids):
     """Score the classes of every tuple of sites with their best few symbols."""
-    tuples, inverses, others, _, _ = groups
+    tuples, inverses, others, _, _, _ = groups
     k = code[2]
     n = per_site**k
     symbols, ids = np.zeros((k, n), np.int64), np.empty(n, np.int64)
@@ -414,103 +572,182 @@ def _seed(code, view, groups, filters, best, best_deficits, per_site, top_scores
 
 
 @compiled
-def _histograms(row, offsets, sizes, maxima, width):
-    """How many symbols of each site have a deficit in each bin of this width; (m, BINS)."""
-    counts = np.zeros((sizes.size, BINS))
-    for site in range(sizes.size):
-        top, start = maxima[site], offsets[site]
-        for s in range(sizes[site]):
-            place = (top - row[start + s]) / width
+def _histograms(offsets, best_deficits, near, width):
+    """How many symbols of each site have a deficit up to each bin of this width; (m, BINS)."""
+    _, deficits, stops = near
+    counts = np.zeros((offsets.size, BINS))
+    scale = 1.0 / width
+    for site in range(offsets.size):
+        for i in range(best_deficits.shape[1]):
+            place = best_deficits[site, i] * scale
             if place < BINS:
                 counts[site, int(place)] += 1.0
+        for i in range(offsets[site], stops[site]):
+            place = deficits[i] * scale
+            if place < BINS:
+                counts[site, int(place)] += 1.0
+        for i in range(1, BINS):
+            counts[site, i] += counts[site, i - 1]
     return counts
 
 
 @compiled
-def _plan_work(code, groups, costs, histograms, width, best_deficits, levels, missing, margin):
-    """About how much a search with these peelings costs, in look-ups of the scan.
-
-    Tuples are counted by convolving the histograms of a group's sites, each without
-    its peeled symbols and shifted by what peeling them takes from its maximum.
-    """
-    n_classes, k, sizes = code[1], code[2], code[3]
-    tuples, _, _, n_groups, share = groups
-    work, remaining = 0.0, missing
-    for site in range(sizes.size):
-        remaining -= best_deficits[site, levels[site]]
-        work += levels[site] * (n_classes / sizes[site]) * costs[1]
-    if np.isnan(remaining):
-        return np.inf
-    if remaining < -margin:
-        return work
-    slack = remaining * share + margin
-    last = min(int(slack / width), BINS - 1)
-    sums, more = np.zeros(BINS), np.zeros(BINS)
-    for g in range(n_groups):
-        for j in range(k):
-            site = tuples[g, j]
-            level = levels[site]
-            shift = int(best_deficits[site, level] / width)
-            more[:] = 0.0
-            for b in range(min(last + 1, BINS - shift)):
-                count = histograms[site, b + shift]
-                if b == 0:  # peeled symbols may share the bin of the best one left
-                    for i in range(level):
-                        count -= int(best_deficits[site, i] / width) == shift
-                if count > 0.0:
-                    if j == 0:
-                        more[b] = count
-                    else:
-                        for c in range(last + 1 - b):
-                            more[b + c] += count * sums[c]
-            sums[:] = more
-        work += sums[: last + 1].sum() * costs[0]
-    return work
+def _within(cumulative, place, levels):
+    """Symbols of a site up to a bin, without the `levels` peeled ones."""
+    if place < 0.0:
+        return 0.0
+    return max(cumulative[int(min(place, BINS - 1.0))] - levels, 0.0)
 
 
 @compiled
-def _peel_plan(code, view, groups, costs, best_deficits, missing, margin):
-    """How many of each site's best symbols to peel, and about what the search then costs.
+def _plan_slices(code, costs, cumulative, width, best_deficits, levels, peeled, missing):
+    """About how much the slices of the symbols between `peeled` and `levels` cost.
 
-    Peeling scores the N/q classes of a symbol and takes the gap to the site's next
-    symbol off the bound. Tried are: none, one of the sites with the widest gaps, of
-    two, ..., of all, and two or three of every site.
+    Scoring all their classes, a run each, costs no more than what comes second.
     """
-    kind, n_classes, k, sizes = code[0], code[1], code[2], code[3]
-    row, offsets, maxima = view[0], view[1], view[2]
-    share = groups[4]
+    n_classes, sizes = code[1], code[3]
     m = sizes.size
-    none = np.zeros(m, np.int64)
-    most = 0 if kind == BITS or k == 1 else MOST_PEELED
-    widest = 0.0
+    left = missing
     for site in range(m):
-        for level in range(most + 1):
-            if best_deficits[site, level] <= HUGE:
-                widest = max(widest, best_deficits[site, level])
-    span = missing * share + margin + widest
-    if not 0.0 < span <= HUGE:
-        return none, 0.0
+        left -= best_deficits[site, levels[site]]
+    tuples, runs, widest = 0.0, 0.0, -np.inf
+    for site in range(m):
+        for level in range(peeled[site], levels[site]):
+            runs += n_classes / sizes[site] * costs[1]
+            room = left + best_deficits[site, levels[site]] - best_deficits[site, level]
+            if not room >= 0.0:
+                continue
+            widest = max(widest, room)
+            for other in range(m):
+                if other != site:
+                    far = best_deficits[other, levels[other]] + room / (m - 1)
+                    tuples += _within(cumulative[other], far / width, levels[other])
+    work = tuples * costs[0]
+    if widest >= 0.0:  # the lists have to be sorted first
+        for other in range(m):
+            far = best_deficits[other, levels[other]] + widest / (m - 1)
+            work += _within(cumulative[other], far / width, 0.0) * LISTED * costs[0]
+    return work, runs
+
+
+@compiled
+def _plan_tuples(places, cumulative, shifts, levels, slack):
+    """About how many tuples of a group's symbols lie within `slack` of the best; in bins.
+
+    The histograms of all its sites but the last are convolved, each shifted to the
+    first symbol that is left.
+    """
+    last = min(int(slack), BINS - 1)
+    sums, more = np.zeros(BINS), np.zeros(BINS)
+    sums[0] = 1.0
+    for j in range(places.size - 1):
+        site = places[j]
+        more[:] = 0.0
+        before = 0.0
+        for b in range(last + 1):
+            here = _within(cumulative[site], shifts[site] + b, levels[site])
+            if here > before:
+                for c in range(last + 1 - b):
+                    more[b + c] += (here - before) * sums[c]
+                before = here
+        sums[:] = more
+    site, total = places[-1], 0.0
+    for b in range(last + 1):
+        if sums[b] > 0.0:
+            total += sums[b] * _within(cumulative[site], shifts[site] + slack - b, levels[site])
+    return total
+
+
+@compiled
+def _plan_work(code, groups, costs, cumulative, width, best_deficits, levels, peeled, missing):
+    """About how much a search with these peelings costs, in look-ups; whether they are runs.
+
+    Tuples are counted from histograms of the sites' deficits, in bins of `width`.
+    """
+    n_classes, k, sizes = code[1], code[2], code[3]
+    tuples, _, _, n_groups, share, _ = groups
+    m = sizes.size
+    work, remaining = 0.0, missing
+    shifts = np.empty(m)
+    for site in range(m):
+        shifts[site] = best_deficits[site, levels[site]] / width
+        remaining -= best_deficits[site, levels[site]]
+        if k != 2:
+            work += (levels[site] - peeled[site]) * (n_classes / sizes[site]) * costs[1]
+    if np.isnan(remaining):
+        return np.inf, False
+    by_runs = k != 2
+    if k == 2:
+        work, runs = _plan_slices(
+            code, costs, cumulative, width, best_deficits, levels, peeled, missing
+        )
+        by_runs = runs <= work
+        work = min(work, runs)
+    if remaining < 0.0:
+        return work, by_runs
+    for g in range(n_groups):
+        slack = remaining * share / width
+        work += _plan_tuples(tuples[g], cumulative, shifts, levels, slack) * costs[0]
+    return work, by_runs
+
+
+@compiled
+def _reach_of_slices(best_deficits, before, peeled, missing, margin, caps):
+    """How far the lists of the sites have to reach for the slices of the new symbols."""
+    m = caps.size
+    for site in range(m):
+        caps[site] = min(best_deficits[site, peeled[site]], HUGE)
+    for site in range(m):
+        if before[site] == peeled[site]:
+            continue
+        room = missing - best_deficits[site, before[site]]
+        for other in range(m):
+            if other != site:
+                room -= best_deficits[other, peeled[other]]
+        if room + margin >= 0.0:
+            for other in range(m):
+                if other != site:
+                    cap = best_deficits[other, peeled[other]] + room / (m - 1) + 2.0 * margin
+                    caps[other] = min(max(caps[other], cap), HUGE)
+
+
+@compiled
+def _peel_plan(code, groups, costs, offsets, best_deficits, near, peeled, most, missing, span):
+    """How many of each site's best symbols to peel, the work that is left, and whether by runs.
+
+    Peeling scores classes that have a symbol and takes the gap to the site's next
+    symbol off the bound. Tried are: what is peeled already, one more of the sites with
+    the widest gaps, of two, ..., of all, and two, three, ... more of every site.
+    """
+    m = offsets.size
+    chosen, levels = peeled.copy(), peeled.copy()
+    if not 0.0 < span < HUGE:
+        return chosen, 0.0, False
     width = span / BINS * (1.0 + 1e-9)
-    histograms = _histograms(row, offsets, sizes, maxima, width)
-    levels = none.copy()
-    chosen = none
-    least = _plan_work(
-        code, groups, costs, histograms, width, best_deficits, levels, missing, margin
+    cumulative = _histograms(offsets, best_deficits, near, width)
+    least, by_runs = _plan_work(
+        code, groups, costs, cumulative, width, best_deficits, levels, peeled, missing
     )
-    if most == 0 or least <= n_classes / sizes.max() * costs[1]:
-        return none, least
-    order = np.argsort(-best_deficits[:, 1])
+    if most == 0 or least <= costs[5] * costs[0]:
+        return chosen, least, by_runs
+    gaps = np.zeros(m)
+    for site in range(m):
+        level = peeled[site]
+        if level < most and best_deficits[site, level] <= HUGE:
+            gaps[site] = best_deficits[site, level + 1] - best_deficits[site, level]
+    order = np.argsort(-gaps)
     for step in range(m + most - 1):
         if step < m:
-            levels[order[step]] = 1
+            levels[order[step]] = min(peeled[order[step]] + 1, most)
         else:
-            levels[:] = step - m + 2
-        work = _plan_work(
-            code, groups, costs, histograms, width, best_deficits, levels, missing, margin
+            for site in range(m):
+                levels[site] = min(peeled[site] + step - m + 2, most)
+        work, runs = _plan_work(
+            code, groups, costs, cumulative, width, best_deficits, levels, peeled, missing
         )
         if work < least:
-            least, chosen = work, levels.copy()
-    return chosen, least
+            least, chosen, by_runs = work, levels.copy(), runs
+    return chosen, least, by_runs
 
 
 @compiled
@@ -519,91 +756,124 @@ def _search_row(code, row, offsets, groups, costs, prior_max, filters, top_score
 
     With SCAN nothing is decided: the caller scans.
     """
-    n_classes, k, sizes = code[1], code[2], code[3]
-    tuples, inverses, others, n_groups, share = groups
+    kind, n_classes, k, sizes = code[0], code[1], code[2], code[3]
+    tuples, inverses, others, n_groups, share, pairs = groups
     n_tuples, m = tuples.shape[0], sizes.size
     scan_cost = float(n_classes) * m
+    tuple_cost, peel_cost, trial, hopeless, hopeless_few, _ = costs
+    most = MOST_SLICED if k == 2 else MOST_PEELED
+    if kind == BITS or k == 1:
+        most = 0
 
     # Seed: the best few symbols of every k-tuple of sites.
     per_site = 1
     while (per_site + 1) ** k <= max(SEEDS, 4 * top_scores.size // n_tuples + 1):
         per_site += 1
-    best, best_deficits = _best_symbols(row, offsets, sizes, max(per_site, MOST_PEELED + 1))
+    best, best_deficits = _best_symbols(row, offsets, sizes, max(per_site, most + 1))
     maxima = np.empty(m)
-    scale, bound = abs(prior_max), prior_max
+    scale, whole = abs(prior_max), prior_max
     for site in range(m):
-        maxima[site] = row[offsets[site] + best[site, 0]] if best[site, 0] >= 0 else -np.inf
+        maxima[site] = row[offsets[site] + best[site, 0]]
         scale += abs(maxima[site])
-        bound += maxima[site]
+        whole += maxima[site]
     if not scale < LARGEST:
         return SCAN, 0
     # Rounding: sums of the same terms in another order differ by less than this
     # times the terms, which for a class that matters are its maxima and its deficit.
     unit = 2e-15 * (m + 2)
-    whole = bound
     view = (row, offsets, maxima, whole, unit, scale)
     count, scored = _seed(
         code, view, groups, filters, best, best_deficits, per_site, top_scores, top_ids
     )
     last = top_scores[count - 1] if count == top_scores.size else -np.inf
-    missing = bound - last
-    if missing > LARGEST and last > -np.inf:
+    if last > -np.inf and whole - last > LARGEST:
         return SCAN, scored
-    margin = unit * (scale + missing) if last > -np.inf else 0.0
-    tuple_cost, peel_cost, trial, hopeless, hopeless_few = costs
+    margin = unit * (scale + whole - last) if last > -np.inf else 0.0
     spent = scored * tuple_cost + 6.0 * row.size
 
-    # Peel, where that is less work than the tuples it saves.
-    peeled, work = np.zeros(m, np.int64), 0.0
-    # With all symbols within the slack among the few best there is nothing to plan.
-    if not best_deficits[:, best.shape[1] - 1].min() > missing * share + margin:
-        peeled, work = _peel_plan(code, view, groups, costs, best_deficits, missing, margin)
-    if work > (hopeless if n_classes > FEW else hopeless_few) * scan_cost:
-        return SCAN, scored
-    if work > scan_cost:
-        peeled[:] = 0  # only a trial: rounds of tuples, given up early
-    for site in range(m):
-        for j in range(peeled[site]):
-            count, new = _peel(
-                code, view, filters, site, best[site, j], best_deficits[site, j],
-                top_scores, top_ids, count,
-            )  # fmt: skip
-            scored += new
-            spent += new * peel_cost
-        bound -= best_deficits[site, peeled[site]]
-
-    # Pigeonhole: rounds of growing slack. The symbols' lists reach half of it at first:
-    # by then the last score kept has risen, and short lists are cheap to sort.
-    limit = int(scan_cost / tuple_cost) + 1
-    caps = np.empty(m)
+    # The symbols that may matter: within the slack, and what peeling takes off a maximum.
+    # With all of them among the few best there is nothing to plan.
+    span = (whole - last) * share + 4.0 * margin
+    planned = best_deficits[:, best.shape[1] - 1].min() > span
+    if not planned:
+        widest = 0.0
+        for site in range(m):
+            if best_deficits[site, most] <= HUGE:
+                widest = max(widest, best_deficits[site, most])
+        span = min(span + widest, HUGE)
+    near = (np.empty(row.size, np.int64), np.empty(row.size), offsets.copy())
     symbols, deficits = np.empty(row.size, np.int64), np.empty(row.size)
-    lengths = np.zeros(m, np.int64)
-    lists = (deficits, lengths, offsets)
-    done, low, reach, widest = 0, -np.inf, -np.inf, 0.0
+    starts, stops = offsets.copy(), offsets.copy()
+    lists, write = (deficits, starts, stops), (symbols, deficits, stops)
+    caps = np.empty(m)
+    _near(row, offsets, sizes, maxima, span, best, best_deficits, near)
+
+    # Peel, where that is less work than the tuples it saves; as τ rises, plan again.
+    peeled, bound, work = np.zeros(m, np.int64), whole, 0.0
+    while not planned:
+        levels, work, by_runs = _peel_plan(
+            code, groups, costs, offsets, best_deficits, near, peeled, most, whole - last + margin,
+            span,
+        )  # fmt: skip
+        if work > (hopeless if n_classes > FEW else hopeless_few) * scan_cost:
+            return SCAN, scored
+        # Else only a trial: rounds of tuples, given up early.
+        if work > scan_cost or (levels == peeled).all():
+            break
+        before, peeled = peeled, levels
+        bound = whole
+        for site in range(m):
+            starts[site] = offsets[site] + peeled[site]
+            bound -= best_deficits[site, peeled[site]]
+        if not by_runs:
+            _reach_of_slices(best_deficits, before, peeled, whole - last, margin, caps)
+            _sort_symbols(offsets, caps, best, best_deficits, near, write)
+        for site in range(m):
+            for j in range(before[site], peeled[site]):
+                if not by_runs:
+                    count, new = _slice(
+                        code, view, filters, pairs, site, best[site, j], best_deficits[site, j],
+                        before, peeled, best, best_deficits, symbols, lists, costs,
+                        top_scores, top_ids, count,
+                    )  # fmt: skip
+                else:
+                    count, new = _peel(
+                        code, view, filters, site, best[site, j], best_deficits[site, j],
+                        top_scores, top_ids, count,
+                    )  # fmt: skip
+                scored += new
+                spent += new * (peel_cost if by_runs else tuple_cost)
+        last = top_scores[count - 1]
+        margin = unit * (scale + whole - last)
+        span = min(span, (whole - last) * share + widest + 4.0 * margin)
+        _narrow(offsets, span, near)
+
+    # Pigeonhole, in rounds of growing slack, since τ rises meanwhile.
+    limit = int(scan_cost / tuple_cost) + 1
+    done, low, widest = 0, -np.inf, -1.0
     while True:
         if count == top_scores.size:
             last = top_scores[count - 1]
-        missing, slack = bound - last, HUGE
+        slack = HUGE
         if last > -np.inf:
+            if whole - last > LARGEST:
+                return SCAN, scored
             margin = unit * (scale + whole - last)
-            slack = missing * share + margin
+            slack = (bound - last) * share + margin
         if slack < 0.0 or low >= slack:
             # With all finite tuples scored and a place left, it goes to a class at -inf.
             return (SCAN if last == -np.inf else BOUND), scored
-        if low >= reach:
-            reach = slack if low >= 0.0 or work == 0.0 or slack == HUGE else 0.5 * slack
-            for site in range(m):
-                caps[site] = min(reach + margin + best_deficits[site, peeled[site]], HUGE)
-            _sort_symbols(
-                row, offsets, sizes, maxima, caps, best, peeled, symbols, deficits, lengths
-            )
+        if widest < 0.0:
             widest = 0.0
             for site in range(m):
-                if lengths[site]:
-                    widest = max(widest, k * deficits[offsets[site] + lengths[site] - 1])
-        high = min(slack, reach)
+                caps[site] = min(slack + margin + best_deficits[site, peeled[site]], HUGE)
+            _sort_symbols(offsets, caps, best, best_deficits, near, write)
+            for site in range(m):
+                if starts[site] < stops[site]:
+                    widest = max(widest, k * deficits[stops[site] - 1])
+        high = slack
         total = _count_all(tuples, n_groups, lists, high, margin, limit + done)
-        affordable = high == slack and total <= limit
+        affordable = total <= limit
         step = max(FIRST_ROUND, 2 * done)
         if total - done > 2 * step:
             # The slack at which a round has about `step` new tuples.
@@ -615,13 +885,9 @@ def _search_row(code, row, offsets, groups, costs, prior_max, filters, top_score
                     below = middle
                 else:
                     above = middle
-            high = min(above, high)
+            high = above  # type: ignore[assignment]
             total = _count_all(tuples, n_groups, lists, high, margin, limit + done)
         if not affordable and spent + (total - done) * tuple_cost > trial * scan_cost:
-            if reach < slack:  # not known yet to be too much
-                reach = low
-                work = 0.0
-                continue
             return SCAN, scored
         for g in range(n_groups):
             count, new = _score_tuples(
@@ -647,7 +913,7 @@ def search_rows(code, table, offsets, groups, costs, prior_max, filters, scores,
 @compiled
 def _add_site(code, row, start, site, first, scores):
     """Add a site's log-probs to the scores of classes first, first+1, ...: runs, no gather."""
-    kind, _, dimension, sizes, points = code
+    kind, _, dimension, sizes, points, _ = code
     size = sizes[site]
     n = scores.size
     if kind == BITS:
@@ -664,7 +930,7 @@ def _add_site(code, row, start, site, first, scores):
     done = 0
     while done < n:
         x = first + done
-        symbol = _symbol(kind, dimension, size, points[site], x)
+        symbol = _symbol(kind, dimension, size, 1.0 / size, points[site], x)
         length = min(size - symbol, n - done)
         if kind == SIMPLEX and dimension > 1:
             # The run also ends with the lowest digit.

@@ -118,8 +118,8 @@ class Problem:
             arrays = []
             for site, given in zip(self.sites, self._given, strict=True):
                 array = _as_float64(given[rows])
-                bad = np.isnan(array) | (array == np.inf)
-                if bad.any():
+                if array.size and not array.max() < np.inf:  # a NaN is its own maximum
+                    bad = np.isnan(array) | (array == np.inf)
                     row, symbol = np.argwhere(bad)[0]
                     raise ArgumentError(
                         f"site_log_probs must not be NaN or +inf: site {site}, "

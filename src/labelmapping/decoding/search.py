@@ -23,8 +23,9 @@ MANY_ANSWERS = 1000
 # They decide which move comes next, never the answer. In look-ups of the scan (0.7 ns each
 # on the machine of benchmarks/README.md): a tuple, and a peeled class. In scans: what rounds
 # may cost that may not pay; and how costly a search may look to be begun at all, among many
-# classes, where later rounds may make it cheaper, and among few.
-COSTS = (50.0, 40.0, 0.04, 8.0, 1.5)
+# classes, where later rounds may make it cheaper, and among few. In tuples: what is not worth
+# planning any peeling for.
+COSTS = (40.0, 32.0, 0.04, 8.0, 1.5, 256.0)
 
 
 def search(
@@ -62,8 +63,12 @@ def search(
     ids = np.full((n_rows, k), -1, np.int64)
     scored = np.zeros(n_rows, np.int64)
     how = np.full(n_rows, SCAN, np.int64)
-    arrays = (code.kind, code.n_classes, code.dimension, code.sizes, code.points)
-    groups = (code.tuples, code.inverses, code.others, code.n_groups, code.share)
+    arrays = (
+        code.kind, code.n_classes, code.dimension, code.sizes, code.points, 1.0 / code.sizes
+    )  # fmt: skip
+    groups = (
+        code.tuples, code.inverses, code.others, code.n_groups, code.share, code.pairs
+    )  # fmt: skip
     few = code.n_classes <= FEW_CLASSES or table.shape[1] > 2 * code.n_classes * code.sizes.size
     if not few and k <= min(MANY_ANSWERS, code.n_classes // 4):
         for_rows(
