@@ -79,7 +79,7 @@ def codeword_by_hand(mapping: LabelMapping, x: int) -> list[int]:
     if isinstance(mapping, SimplexMapping):
         p = mapping.field_order
         digits = [x // p**j % p for j in range(mapping.dimension)]
-        return [sum(d * t**j for j, d in enumerate(digits)) % p for t in mapping.points]
+        return [sum(d * int(t) ** j for j, d in enumerate(digits)) % p for t in mapping.points]
     if isinstance(mapping, EcocMapping):
         return [x >> i & 1 for i in range(mapping.n_sites)]
     return [x % q for q in mapping.alphabet_sizes]
@@ -640,7 +640,7 @@ def refusals() -> list[tuple[Callable[[], object], list[str]]]:
         ),
         (
             lambda: SimplexMapping(100, 3, field_order=12),
-            ["field_order must be a prime, got 12 = 2^2 x 3^1"],
+            ["field_order must be a prime or a power of one, got 12 = 2^2 x 3^1"],
         ),
         (lambda: SimplexMapping(4, 2, field_order=1), ["field_order must be at least 2, got 1"]),
         (
@@ -653,7 +653,7 @@ def refusals() -> list[tuple[Callable[[], object], list[str]]]:
             ["field_order ** dimension must stay below 2^63", str(1009**7)],
         ),
         (lambda: SimplexMapping(2**64, 2), ["field_order must be at most 3037000499"]),
-        (lambda: SimplexMapping(9, 4, field_order=3), ["n_sites", "field_order, 3", "got 4"]),
+        (lambda: SimplexMapping(9, 5, field_order=3), ["n_sites", "field_order + 1, 4", "got 5"]),
         (lambda: SimplexMapping(9, 2, dimension=3), ["dimension", "sites, 2; got 3"]),
         (lambda: SimplexMapping(9, 0), ["n_sites must be at least 1, got 0"]),
         (lambda: SimplexMapping(-3, 2), ["n_classes must be at least 1, got -3"]),
@@ -674,8 +674,8 @@ def refusals() -> list[tuple[Callable[[], object], list[str]]]:
             ["points must have n_sites = 3 entries, got 2"],
         ),
         (lambda: EcocMapping(0), ["n_classes must be at least 1, got 0"]),
-        (lambda: EcocMapping(2**62 + 1), ["n_classes must be at most 2^62", str(2**62 + 1)]),
-        (lambda: EcocMapping(9, "random"), ["code must be one of binary; got 'random'"]),
+        (lambda: EcocMapping(2**62 + 1), ["n_classes must be at most", "= 2^62", str(2**62 + 1)]),
+        (lambda: EcocMapping(9, "rndm"), ["code must be one of binary, bch, ", "; got 'rndm'"]),
     ]
 
 

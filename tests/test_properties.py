@@ -205,7 +205,7 @@ def test_simplex_capacity_is_exact(data: st.DataObject) -> None:
     assert 0 <= x < y <= drawn.capacity
 
     def word(c: int) -> list[int]:
-        return [sum((c // p**j % p) * t**j for j in range(k)) % p for t in points]
+        return [sum((c // p**j % p) * int(t) ** j for j in range(k)) % p for t in points]
 
     assert word(x) == word(y)
 

@@ -16,13 +16,19 @@ from labelmapping import errors
 # A name leaves this list, or is added to it, with an entry in CHANGELOG.md.
 PUBLIC = [
     "EcocMapping",
+    "HashedMapping",
     "LabelMapping",
     "LabelMappingError",
     "MixedMapping",
+    "PolynomialMapping",
+    "RandomMapping",
     "SimplexMapping",
+    "TableMapping",
     "decode_symbols",
     "decode_topk",
+    "design",
     "log_partition",
+    "properties",
 ]
 OPTIONAL = ["galois", "matplotlib", "pytorch_lightning", "ray", "sklearn", "torch"]
 

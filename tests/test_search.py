@@ -272,7 +272,15 @@ def test_the_run_wise_scan_equals_the_reference(mapping: LabelMapping) -> None:
     expected = exhaustive.scan(mapping, arrays, sites, 7, None, None)
     scores, ids = np.full((2, 7), -np.inf), np.full((2, 7), -1, np.int64)
     kernels.scan_rows(
-        (code.kind, code.n_classes, code.dimension, code.sizes, code.points, 1.0 / code.sizes),
+        (
+            code.kind,
+            code.n_classes,
+            code.dimension,
+            code.sizes,
+            code.points,
+            1.0 / code.sizes,
+            code.linear,
+        ),
         np.concatenate(arrays, axis=1),
         np.cumsum(code.sizes) - code.sizes,
         (np.empty(0), np.empty(0, np.int64), np.empty(0, np.bool_)),

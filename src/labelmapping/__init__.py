@@ -7,17 +7,34 @@ from importlib.metadata import version as _version
 
 from .decoding import decode_symbols, decode_topk, log_partition
 from .errors import LabelMappingError
-from .mappings import EcocMapping, LabelMapping, MixedMapping, SimplexMapping
+from .mappings import (
+    EcocMapping,
+    HashedMapping,
+    LabelMapping,
+    MixedMapping,
+    PolynomialMapping,
+    RandomMapping,
+    SimplexMapping,
+    TableMapping,
+    design,
+    properties,
+)
 
 __version__ = _version("labelmapping")
 
 __all__ = [
     "EcocMapping",
+    "HashedMapping",
     "LabelMapping",
     "LabelMappingError",
     "MixedMapping",
+    "PolynomialMapping",
+    "RandomMapping",
     "SimplexMapping",
+    "TableMapping",
     "decode_symbols",
     "decode_topk",
+    "design",
     "log_partition",
+    "properties",
 ]

@@ -14,11 +14,16 @@ import numpy as np
 import sympy
 from numpy.typing import NDArray
 
-from ..mappings import EcocMapping, LabelMapping, MixedMapping, SimplexMapping
+from ..mappings import EcocMapping, LabelMapping, MixedMapping, PolynomialMapping, SimplexMapping
+from ..mappings.linear import LinearCode, digits_of, number_of
+from ..mappings.simplex import INFINITY
 
-__all__ = ["BITS", "MIXED", "SIMPLEX", "CodeArrays", "code_arrays"]
+__all__ = ["BITS", "LINEAR", "LOWEST", "MIXED", "SIMPLEX", "CodeArrays", "code_arrays"]
 
-MIXED, SIMPLEX, BITS = 0, 1, 2
+MIXED, SIMPLEX, BITS, LINEAR = 0, 1, 2, 3
+# Where the classes with a symbol are, at a site of a LINEAR code: one for each value of the
+# digits above the symbol's, or those with these leading digits, or anywhere.
+LOWEST, LEADING, ANYWHERE = 0, 1, 2
 # More k-tuples of sites than this are not tried as seeds.
 MOST_SEED_TUPLES = 64
 
@@ -30,18 +35,19 @@ class CodeArrays:
     Attributes
     ----------
     kind : int
-        MIXED, SIMPLEX or BITS.
+        MIXED, SIMPLEX (over a prime field, at finite points), BITS or LINEAR.
     sizes : int64 array (m,)
         Alphabets of the present sites.
     points : int64 array (m,)
-        SIMPLEX: evaluation points; BITS: which bit.
+        SIMPLEX: evaluation points; BITS: which bit; LINEAR: where a symbol's classes are.
     tuples : int64 array (t, k)
         k places among the present sites; any such tuple determines the class. The
         first `n_groups` hold every site equally often: sites in disjoint groups
         where k divides m, else every window of k neighbours in a circle.
-    inverses : int64 array (t, k, k)
+    inverses : int64 array (t, k, k); LINEAR: (t, k, largest size)
         MIXED: [j, 0] is the inverse of the product of the sizes before j, modulo
-        size j (Garner); SIMPLEX: the inverse of the tuple's Vandermonde matrix.
+        size j (Garner); SIMPLEX: the inverse of the tuple's Vandermonde matrix; LINEAR:
+        what each symbol of place j adds to the class id.
     others : int64 array (t, m - k)
         The places beside a tuple's.
     share : float
@@ -49,7 +55,13 @@ class CodeArrays:
         n_groups · share, so in one group it has at most `share` of it.
     pairs : int64 array (m, m)
         At dimension 2, what resolves two symbols at once: MIXED: [i, j] is the inverse
-        of size i modulo size j; SIMPLEX: of point j less point i. Else zeros.
+        of size i modulo size j; SIMPLEX: of point j less point i; LINEAR: 2 t for the
+        tuple (i, j) and 2 t + 1 for the tuple (j, i). Else zeros.
+    searchable, sliceable : bool
+        Whether tuples of symbols are worth trying, and whether symbols may be peeled.
+    linear : tuple
+        LINEAR: the characteristic p, p**chunk, the digits of an id, each site's digits
+        (m,), and what the chunks of an id's digits add to its symbols (m, chunks, p**chunk).
     """
 
     kind: int
@@ -63,23 +75,24 @@ class CodeArrays:
     n_groups: int
     share: float
     pairs: NDArray[np.int64]
+    searchable: bool
+    sliceable: bool
+    linear: tuple[int, int, int, NDArray[np.int64], NDArray[np.int64]]
 
 
-@lru_cache(maxsize=256)
+@lru_cache(maxsize=32)
 def code_arrays(mapping: LabelMapping, sites: tuple[int, ...]) -> CodeArrays | None:
     """The arrays of a mapping's present sites, or None where it has no closed form here."""
     k, m = mapping.dimension, len(sites)
     sizes = np.array([mapping.alphabet_sizes[site] for site in sites], np.int64)
-    if isinstance(mapping, MixedMapping):
-        kind, points = MIXED, np.zeros(m, np.int64)
-    elif isinstance(mapping, SimplexMapping):
-        kind, points = SIMPLEX, np.array([mapping.points[site] for site in sites], np.int64)
-    elif isinstance(mapping, EcocMapping):
-        kind, points = BITS, np.array(sites, np.int64)
-    else:
+    found = _kind(mapping, sites)
+    if found is None:
         return None
-    groups = _groups(m, k)
-    seeds = list(combinations(range(m), k)) if comb(m, k) <= MOST_SEED_TUPLES else []
+    kind, points, linear = found
+    searchable = kind != LINEAR or ANYWHERE not in points
+    groups = _groups(m, k) if searchable else []  # a code that is only scanned needs no tuples
+    few = searchable and comb(m, k) <= MOST_SEED_TUPLES
+    seeds = list(combinations(range(m), k)) if few else []
     known = {tuple(sorted(group)) for group in groups}
     tuples = groups + [seed for seed in seeds if seed not in known]
     inverses = np.zeros((len(tuples), k, k), np.int64)
@@ -94,7 +107,11 @@ def code_arrays(mapping: LabelMapping, sites: tuple[int, ...]) -> CodeArrays | N
             powers = [[pow(int(points[place]), j, order) for j in range(k)] for place in places]
             inverses[t] = np.array(sympy.Matrix(powers).inv_mod(order).tolist(), dtype=np.int64)
     pairs = np.zeros((m, m), np.int64)
-    if k == 2 and kind != BITS:
+    sliceable = k > 1 and kind != BITS and searchable
+    if linear is not None:
+        inverses, pairs = _linear_inverses(linear, sites, tuples if searchable else [], sizes)
+        sliceable = sliceable and (k != 2 or int(np.count_nonzero(pairs < 0)) == m)
+    elif k == 2 and kind != BITS:
         for i, j in permutations(range(m), 2):
             number = int(sizes[i]) if kind == MIXED else int(points[j]) - int(points[i])
             pairs[i, j] = pow(number, -1, int(sizes[j]))
@@ -111,7 +128,67 @@ def code_arrays(mapping: LabelMapping, sites: tuple[int, ...]) -> CodeArrays | N
         len(groups),
         k / m,
         pairs,
+        searchable,
+        sliceable,
+        _linear_arrays(linear, sites),
     )
+
+
+def _kind(
+    mapping: LabelMapping, sites: tuple[int, ...]
+) -> tuple[int, NDArray[np.int64], LinearCode | None] | None:
+    """Kind, points, and the matrix of a LINEAR code."""
+    if isinstance(mapping, MixedMapping):
+        return MIXED, np.zeros(len(sites), np.int64), None
+    if isinstance(mapping, EcocMapping) and mapping.code == "binary":
+        return BITS, np.array(sites, np.int64), None
+    linear = getattr(mapping, "linear", None)
+    if isinstance(linear, LinearCode):
+        return LINEAR, np.array([_place(mapping, site) for site in sites], np.int64), linear
+    if isinstance(mapping, SimplexMapping):
+        return SIMPLEX, np.array([mapping.points[site] for site in sites], np.int64), None
+    return None
+
+
+def _place(mapping: LabelMapping, site: int) -> int:
+    if isinstance(mapping, SimplexMapping):
+        return LEADING if mapping.points[site] == INFINITY else LOWEST
+    return LOWEST if isinstance(mapping, PolynomialMapping) else ANYWHERE
+
+
+def _linear_arrays(
+    linear: LinearCode | None, sites: tuple[int, ...]
+) -> tuple[int, int, int, NDArray[np.int64], NDArray[np.int64]]:
+    if linear is None:
+        return 2, 2, 1, np.zeros(0, np.int64), np.zeros((0, 0, 0), np.int64)
+    widths = np.array([linear.widths[site] for site in sites], np.int64)
+    tables = np.ascontiguousarray(linear.tables[list(sites)])
+    p = linear.characteristic
+    return p, p**linear.chunk, linear.n_digits, widths, tables
+
+
+def _linear_inverses(
+    linear: LinearCode,
+    sites: tuple[int, ...],
+    tuples: list[tuple[int, ...]],
+    sizes: NDArray[np.int64],
+) -> tuple[NDArray[np.int64], NDArray[np.int64]]:
+    p, m = linear.characteristic, len(sites)
+    k = len(tuples[0]) if tuples else 1
+    inverses = np.zeros((len(tuples), k, int(sizes.max())), np.int64)
+    pairs = np.full((m, m), -1, np.int64)
+    for t, places in enumerate(tuples):
+        inverse = linear.inverse(tuple(sites[place] for place in places))
+        start = 0
+        for j, place in enumerate(places):
+            width = linear.widths[sites[place]]
+            digits = digits_of(np.arange(sizes[place]), p, width)
+            rows = inverse[start : start + width]
+            inverses[t, j, : sizes[place]] = number_of(digits @ rows % p, p)
+            start += width
+        if k == 2:
+            pairs[places[0], places[1]], pairs[places[1], places[0]] = 2 * t, 2 * t + 1
+    return inverses, pairs
 
 
 def _groups(m: int, k: int) -> list[tuple[int, ...]]:

@@ -13,8 +13,8 @@ import numpy as np
 from numba import config
 from numpy.typing import NDArray
 
+from ..compiled import compiled
 from ..mappings import LabelMapping
-from .compiled import compiled
 
 __all__ = ["for_rows", "scan", "score_blocks"]
 
@@ -47,6 +47,7 @@ def scan(
     ids : int64 array (B, k)
     """
     n_rows = log_probs[0].shape[0]
+    log_probs = _with_abstentions(mapping, log_probs)
     table = np.ascontiguousarray(np.concatenate(log_probs, axis=1))
     offsets = np.cumsum([0] + [p.shape[1] for p in log_probs[:-1]])
     scores = np.full((n_rows, k), -np.inf)
@@ -55,7 +56,8 @@ def scan(
     for block in _id_blocks(mapping.n_classes, allowed):
         columns = np.empty((block.size, len(sites)), np.int64)
         for i, site in enumerate(sites):
-            columns[:, i] = mapping.symbols_at(block, site) + offsets[i]
+            symbols = mapping.symbols_at(block, site)
+            columns[:, i] = np.where(symbols < 0, log_probs[i].shape[1] - 1, symbols) + offsets[i]
         extra = np.zeros(block.size) if prior is None else prior(block.copy())
         for_rows(
             n_rows,
@@ -74,11 +76,21 @@ def score_blocks(
     allowed: NDArray[np.int64] | None,
 ) -> Iterator[NDArray[np.float64]]:
     """The scores of all classes, a block (B, block) of them at a time; arguments as in `scan`."""
+    log_probs = _with_abstentions(mapping, log_probs)
     for block in _id_blocks(mapping.n_classes, allowed):
         scores = np.zeros((log_probs[0].shape[0], block.size))
         for site, site_log_probs in zip(sites, log_probs, strict=True):
             scores += site_log_probs[:, mapping.symbols_at(block, site)]
         yield scores if prior is None else scores + prior(block.copy())
+
+
+def _with_abstentions(
+    mapping: LabelMapping, log_probs: list[NDArray[np.float64]]
+) -> list[NDArray[np.float64]]:
+    """Where sites abstain (symbol -1), a last column with what that adds to a score: log 1/2."""
+    if not mapping.has_abstentions:
+        return log_probs
+    return [np.pad(p, ((0, 0), (0, 1)), constant_values=np.log(0.5)) for p in log_probs]
 
 
 def for_rows(n_rows: int, work: Callable[[slice], None]) -> None:

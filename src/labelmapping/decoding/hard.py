@@ -15,7 +15,8 @@ from .api import decode_topk
 
 __all__ = ["Nearest", "decode_symbols", "margin_scores"]
 
-LOSSES = ("l1", "hinge", "exponential", "logistic")
+# The losses and what each is at a margin of 0.
+LOSS_OF_NOTHING = {"l1": 0.5, "hinge": 1.0, "exponential": 1.0, "logistic": np.log(2.0)}
 
 
 class Nearest(NamedTuple):
@@ -55,8 +56,9 @@ def decode_symbols(
     Raises
     ------
     ArgumentError, ArgumentTypeError
-        A symbol is outside its alphabet or no integer, a shape does not fit, or too
-        few sites are left (with how many classes share such an answer).
+        A symbol is outside its alphabet or no integer, a shape does not fit, too
+        few sites are left (with how many classes share such an answer), or the code
+        abstains: `margin_scores` then tells how far a class is.
 
     Examples
     --------
@@ -67,6 +69,11 @@ def decode_symbols(
     >>> decode_symbols(mapping, received).ids.item()
     123
     """
+    if mapping.has_abstentions:
+        raise ArgumentError(
+            "mapping must have a symbol for every class at every site, and this one abstains; "
+            "use margin_scores and decode_topk"
+        )
     array = np.asarray(symbols)
     if array.ndim != 2 or array.shape[1] != mapping.n_sites:
         raise ArgumentError(
@@ -116,7 +123,8 @@ def margin_scores(
     """Site scores of a binary code for `decode_topk` from real-valued outputs of its learners.
 
     Loss-based decoding (Allwein, Schapire and Singer, 2000): the answer is the class
-    whose signs z in {-1, 1} have the least sum of losses L(z f). Symbol 1 is z = 1.
+    whose signs z in {-1, 0, 1} have the least sum of losses L(z f). Symbol 1 is z = 1,
+    symbol 0 is z = -1, and where a site abstains z = 0.
 
     Parameters
     ----------
@@ -131,9 +139,10 @@ def margin_scores(
     Returns
     -------
     list of float64 arrays (B, 2)
-        Minus the loss of each symbol, a site each.
+        Minus the loss of each symbol, a site each. Of a ternary code more by L(0) - log 2,
+        since `decode_topk` gives log 1/2 where a site abstains, and L(0) is due there.
     """
-    check_choice("loss", loss, LOSSES)
+    check_choice("loss", loss, LOSS_OF_NOTHING)
     if not isinstance(mapping, EcocMapping):
         raise ArgumentError(f"mapping must be a binary code, got {mapping!r}")
     values = np.asarray(margins, dtype=np.float64)
@@ -153,4 +162,5 @@ def margin_scores(
         losses = [np.exp(-z) for z in signed]
     else:
         losses = [np.logaddexp(0.0, -2 * z) for z in signed]
-    return [-np.stack([off, on], axis=1) for off, on in zip(losses[0].T, losses[1].T, strict=True)]
+    shift = LOSS_OF_NOTHING[loss] - np.log(2.0) if mapping.has_abstentions else 0.0
+    return [shift - np.stack(sides, axis=1) for sides in zip(losses[0].T, losses[1].T, strict=True)]

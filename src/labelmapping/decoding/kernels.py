@@ -14,8 +14,9 @@ from __future__ import annotations
 
 import numpy as np
 
-from .codes import BITS, MIXED, SIMPLEX
-from .compiled import compiled
+from ..compiled import compiled
+from ..mappings.linear import TABLE
+from .codes import BITS, LINEAR, LOWEST, MIXED, SIMPLEX
 
 __all__ = ["BOUND", "SCAN", "scan_rows", "search_rows"]
 
@@ -37,6 +38,8 @@ MOST_SLICED, MOST_PEELED = 6, 3
 BOUND, SCAN = 0, 1
 # Below this a quotient may be taken in floats.
 FAST = 1 << 50
+# Of a class id, in binary linear codes.
+BITS_AT_A_TIME = TABLE.bit_length() - 1
 # More than any finite deficit; and what sums of deficits may reach without rounding to it.
 HUGE = np.finfo(np.float64).max
 LARGEST = 1e290
@@ -94,15 +97,73 @@ def _symbol(kind, dimension, size, reciprocal, point, x):
     return symbol
 
 
+@compiled(inline="always")
+def _add(characteristic, width, a, b):
+    """The sum of two numbers digit by digit, without carries."""
+    if characteristic == 2:
+        total = a ^ b
+    elif width == 1:
+        total = a + b
+        total -= characteristic if total >= characteristic else 0
+    else:
+        total, power = 0, 1
+        for _ in range(width):
+            digit = a % characteristic + b % characteristic
+            total += (digit - characteristic if digit >= characteristic else digit) * power
+            a //= characteristic
+            b //= characteristic
+            power *= characteristic
+    return total
+
+
+@compiled
+def _subtract(characteristic, width, a, b):
+    """The difference of two numbers digit by digit, without borrowing."""
+    total, power = 0, 1
+    for _ in range(width):
+        total += (a % characteristic - b % characteristic) % characteristic * power
+        a //= characteristic
+        b //= characteristic
+        power *= characteristic
+    return total
+
+
+@compiled(inline="always")
+def _linear_symbol(linear, site, x):
+    """Symbol of class x in a linear code: looked up for a few digits of x at a time."""
+    characteristic, base, _, widths, tables = linear
+    if characteristic == 2:
+        symbol = tables[site, 0, x & (base - 1)]
+        for c in range(1, tables.shape[1]):
+            x >>= BITS_AT_A_TIME
+            symbol ^= tables[site, c, x & (base - 1)]
+    else:
+        rest = x // base
+        symbol = tables[site, 0, x - rest * base]
+        for c in range(1, tables.shape[1]):
+            high = rest // base
+            part = tables[site, c, rest - high * base]
+            symbol = _add(characteristic, widths[site], symbol, part)
+            rest = high
+    return symbol
+
+
 @compiled
 def _resolve(code, places, inverses, symbols, n, ids):
     """Classes of n tuples, symbols (k, n); any id outside 0..N-1 is no class."""
-    kind, _, dimension, sizes, points, reciprocals = code
+    kind, _, dimension, sizes, points, reciprocals, linear = code
     if kind == BITS:
         for c in range(n):
             x = 0
             for j in range(dimension):
                 x |= symbols[j, c] << points[places[j]]
+            ids[c] = x
+        return
+    if kind == LINEAR:
+        for c in range(n):
+            x = inverses[0, symbols[0, c]]
+            for j in range(1, dimension):
+                x = _add(linear[0], linear[2], x, inverses[j, symbols[j, c]])
             ids[c] = x
         return
     if kind == MIXED:
@@ -169,7 +230,7 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
     `gaps` are their deficits at the sites already known, `others` are the sites left:
     a class is given up as soon as its deficit passes what the last one kept has.
     """
-    kind, n_classes, dimension, sizes, points, reciprocals = code
+    kind, n_classes, dimension, sizes, points, reciprocals, linear = code
     row, offsets, maxima, bound, unit, scale = view
     prior, allowed, mask = filters
     n_others, m, k = others.size, offsets.size, top_scores.size
@@ -181,7 +242,10 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
         room = bound - last + unit * (scale + bound - last)
         for i in range(n_others):
             site = others[i]
-            symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
+            if kind == LINEAR:
+                symbol = _linear_symbol(linear, site, x)
+            else:
+                symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
             gap += maxima[site] - row[offsets[site] + symbol]
             if gap > room:
                 break
@@ -189,7 +253,10 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
             continue
         score = 0.0
         for site in range(m):
-            symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
+            if kind == LINEAR:
+                symbol = _linear_symbol(linear, site, x)
+            else:
+                symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
             score += row[offsets[site] + symbol]
         if prior.size:
             score += prior[x]
@@ -433,16 +500,26 @@ def _score_tuples(
 
 @compiled
 def _peel(code, view, filters, site, symbol, gap, top_scores, top_ids, count):
-    """Score every class that has a symbol at a site; MIXED and SIMPLEX."""
-    kind, n_classes, dimension, sizes, points, _ = code
+    """Score every class that has a symbol at a site."""
+    kind, n_classes, dimension, sizes, points, _, linear = code
     size, point = sizes[site], points[site]
     others = np.array([place for place in range(sizes.size) if place != site])
     ids, gaps = np.empty(BATCH, np.int64), np.full(BATCH, gap)
     scored, n = 0, 0
-    for low in range(0, n_classes, size):
-        x = low + symbol
+    first, stop, step = 0, n_classes, size
+    if kind == LINEAR and point != LOWEST:  # the classes with these leading digits
+        run = size ** (dimension - 1)
+        first, stop, step = symbol * run, min((symbol + 1) * run, n_classes), 1
+    for low in range(first, stop, step):
         if kind == SIMPLEX:
             x = low + (symbol - _symbol(kind, dimension, size, 1.0 / size, point, low)) % size
+        elif kind == LINEAR:
+            x = low
+            if point == LOWEST:
+                above = _linear_symbol(linear, site, low)
+                x += _subtract(linear[0], linear[3][site], symbol, above)
+        else:
+            x = low + symbol
         ids[n] = x
         n += 1
         scored += x < n_classes
@@ -453,11 +530,16 @@ def _peel(code, view, filters, site, symbol, gap, top_scores, top_ids, count):
 
 
 @compiled
-def _resolve_pairs(code, pairs, site, symbol, other, symbols, ids):
+def _resolve_pairs(code, inverses, pairs, site, symbol, other, symbols, ids):
     """Classes with `symbol` at a site and each of `symbols` at another; dimension 2."""
-    kind, _, _, sizes, points, reciprocals = code
+    kind, _, _, sizes, points, reciprocals, linear = code
     size, inverse, reciprocal = sizes[other], pairs[site, other], reciprocals[other]
-    if kind == MIXED:
+    if kind == LINEAR:
+        t, place = inverse // 2, inverse % 2
+        fixed = inverses[t, place, symbol]
+        for c in range(symbols.size):
+            ids[c] = _add(linear[0], linear[2], fixed, inverses[t, 1 - place, symbols[c]])
+    elif kind == MIXED:
         first, least = sizes[site], symbol % size
         for c in range(symbols.size):
             rest = symbols[c] - least
@@ -476,7 +558,7 @@ def _resolve_pairs(code, pairs, site, symbol, other, symbols, ids):
 
 @compiled
 def _slice(
-    code, view, filters, pairs, site, symbol, gap, before, peeled, best, best_deficits,
+    code, view, filters, inverses, pairs, site, symbol, gap, before, peeled, best, best_deficits,
     symbols, lists, costs, top_scores, top_ids, count,
 ):  # fmt: skip
     """Score the classes with a symbol at a site that can still be among the best; dimension 2.
@@ -532,7 +614,7 @@ def _slice(
                     chosen = best[other, begin : begin + taken]
                 else:
                     chosen = symbols[begin : begin + taken]
-                _resolve_pairs(code, pairs, site, symbol, other, chosen, ids)
+                _resolve_pairs(code, inverses, pairs, site, symbol, other, chosen, ids)
                 for c in range(taken):
                     far = best_deficits[other, begin + c] if step == 0 else deficits[begin + c]
                     gaps[c] = gap + far
@@ -547,7 +629,7 @@ def _slice(
 @compiled
 def _seed(code, view, groups, filters, best, best_deficits, per_site, top_scores, top_ids):
     """Score the classes of every tuple of sites with their best few symbols."""
-    tuples, inverses, others, _, _, _ = groups
+    tuples, inverses, others = groups[:3]
     k = code[2]
     n = per_site**k
     symbols, ids = np.zeros((k, n), np.int64), np.empty(n, np.int64)
@@ -665,7 +747,7 @@ def _plan_work(code, groups, costs, cumulative, width, best_deficits, levels, pe
     Tuples are counted from histograms of the sites' deficits, in bins of `width`.
     """
     n_classes, k, sizes = code[1], code[2], code[3]
-    tuples, _, _, n_groups, share, _ = groups
+    tuples, _, _, n_groups, share = groups[:5]
     m = sizes.size
     work, remaining = 0.0, missing
     shifts = np.empty(m)
@@ -756,14 +838,14 @@ def _search_row(code, row, offsets, groups, costs, prior_max, filters, top_score
 
     With SCAN nothing is decided: the caller scans.
     """
-    kind, n_classes, k, sizes = code[0], code[1], code[2], code[3]
-    tuples, inverses, others, n_groups, share, pairs = groups
+    n_classes, k, sizes = code[1], code[2], code[3]
+    tuples, inverses, others, n_groups, share, pairs, sliceable = groups
     n_tuples, m = tuples.shape[0], sizes.size
     scan_cost = float(n_classes) * m
     tuple_cost, peel_cost, trial, hopeless, hopeless_few, _ = costs
-    most = MOST_SLICED if k == 2 else MOST_PEELED
-    if kind == BITS or k == 1:
-        most = 0
+    most = 0
+    if sliceable:
+        most = MOST_SLICED if k == 2 else MOST_PEELED
 
     # Seed: the best few symbols of every k-tuple of sites.
     per_site = 1
@@ -832,9 +914,9 @@ def _search_row(code, row, offsets, groups, costs, prior_max, filters, top_score
             for j in range(before[site], peeled[site]):
                 if not by_runs:
                     count, new = _slice(
-                        code, view, filters, pairs, site, best[site, j], best_deficits[site, j],
-                        before, peeled, best, best_deficits, symbols, lists, costs,
-                        top_scores, top_ids, count,
+                        code, view, filters, inverses, pairs, site, best[site, j],
+                        best_deficits[site, j], before, peeled, best, best_deficits, symbols, lists,
+                        costs, top_scores, top_ids, count,
                     )  # fmt: skip
                 else:
                     count, new = _peel(
@@ -913,7 +995,7 @@ def search_rows(code, table, offsets, groups, costs, prior_max, filters, scores,
 @compiled
 def _add_site(code, row, start, site, first, scores):
     """Add a site's log-probs to the scores of classes first, first+1, ...: runs, no gather."""
-    kind, _, dimension, sizes, points, _ = code
+    kind, _, dimension, sizes, points, _, linear = code
     size = sizes[site]
     n = scores.size
     if kind == BITS:
@@ -928,6 +1010,17 @@ def _add_site(code, row, start, site, first, scores):
             done += length
         return
     done = 0
+    if kind == LINEAR:
+        characteristic, base, _, widths, tables = linear
+        while done < n:
+            low = (first + done) % base
+            high = _linear_symbol(linear, site, first + done - low)
+            length = min(base - low, n - done)
+            for c in range(length):
+                symbol = _add(characteristic, widths[site], high, tables[site, 0, low + c])
+                scores[done + c] += row[start + symbol]
+            done += length
+        return
     while done < n:
         x = first + done
         symbol = _symbol(kind, dimension, size, 1.0 / size, points[site], x)

@@ -64,13 +64,15 @@ def search(
     scored = np.zeros(n_rows, np.int64)
     how = np.full(n_rows, SCAN, np.int64)
     arrays = (
-        code.kind, code.n_classes, code.dimension, code.sizes, code.points, 1.0 / code.sizes
+        code.kind, code.n_classes, code.dimension, code.sizes, code.points, 1.0 / code.sizes,
+        code.linear,
     )  # fmt: skip
     groups = (
-        code.tuples, code.inverses, code.others, code.n_groups, code.share, code.pairs
+        code.tuples, code.inverses, code.others, code.n_groups, code.share, code.pairs,
+        code.sliceable,
     )  # fmt: skip
     few = code.n_classes <= FEW_CLASSES or table.shape[1] > 2 * code.n_classes * code.sizes.size
-    if not few and k <= min(MANY_ANSWERS, code.n_classes // 4):
+    if code.searchable and not few and k <= min(MANY_ANSWERS, code.n_classes // 4):
         for_rows(
             n_rows,
             lambda rows: search_rows(

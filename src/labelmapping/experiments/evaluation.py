@@ -51,10 +51,12 @@ class SiteAnswers:
 
     def site_accuracies(self) -> list[float]:
         """Share of rows whose symbol each site gets right."""
-        return [
-            float((log_probs.argmax(axis=1) == self.mapping.symbols_at(self.ids, site)).mean())
-            for site, log_probs in zip(self.sites, self.log_probs, strict=True)
-        ]
+        found = []
+        for site, log_probs in zip(self.sites, self.log_probs, strict=True):
+            symbols = self.mapping.symbols_at(self.ids, site)
+            hits = log_probs.argmax(axis=1)[symbols >= 0] == symbols[symbols >= 0]
+            found.append(float(hits.mean()) if hits.size else float("nan"))
+        return found
 
 
 def answer(ensemble: Ensemble, inputs: torch.Tensor, ids: torch.Tensor) -> SiteAnswers:

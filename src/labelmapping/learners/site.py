@@ -198,13 +198,17 @@ class _LearnerModule(pl.LightningModule):
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         inputs, ids = batch
         sites = self.recipe.sites_of(self.learner)
-        for site, log_probs in zip(sites, self.network.site_log_probs(inputs), strict=True):
+        for site, answers in zip(sites, self.network.site_log_probs(inputs), strict=True):
             symbols = self.recipe.mapping.symbols_at(ids, site)
+            voted = symbols >= 0  # ternary codes abstain on some classes
+            if not bool(voted.any()):
+                continue
+            log_probs, symbols = answers[voted], symbols[voted]
             loss = torch.nn.functional.nll_loss(log_probs, symbols)
             hits = (log_probs.argmax(dim=-1) == symbols).float().mean()
             self.log_dict(
                 {f"held_out_loss_{site}": loss, f"held_out_accuracy_{site}": hits},
-                batch_size=len(ids),
+                batch_size=len(symbols),
             )
 
     def configure_optimizers(self) -> Any:

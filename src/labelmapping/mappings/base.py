@@ -189,9 +189,56 @@ class LabelMapping(ABC):
                 f"symbols must have shape (..., {len(chosen)}), got {tuple(array.shape)}"
             )
         for column, site in enumerate(chosen):
-            as_class_ids(f"symbols of site {site}", array[..., column], self._alphabet_sizes[site])
+            there = array[..., column]
+            if self.has_abstentions:
+                there = np.where(there == -1, 0, there)
+            as_class_ids(f"symbols of site {site}", there, self._alphabet_sizes[site])
         ids = self._resolve(chosen, array.astype(np.int64))
         return np.where((ids >= 0) & (ids < self._n_classes), ids, -1)
+
+    @property
+    def has_abstentions(self) -> bool:
+        """Whether some sites have nothing to say about some classes: symbol -1 (ternary codes)."""
+        return False
+
+    def grow(self, n_classes: int) -> LabelMapping:
+        """The same code for more classes: alphabets and all codewords so far stay as they are.
+
+        Parameters
+        ----------
+        n_classes : int
+            From the present number to `capacity`.
+
+        Raises
+        ------
+        ArgumentError
+            It is below the present number, or above the capacity (the message says how
+            far it can go).
+
+        Examples
+        --------
+        >>> from labelmapping import MixedMapping
+        >>> mapping = MixedMapping(1000, [31, 37, 41, 43])
+        >>> mapping.capacity
+        1147
+        >>> grown = mapping.grow(1147)
+        >>> bool((grown.encode(range(1000)) == mapping.encode(range(1000))).all())
+        True
+        """
+        n_classes = as_integer("n_classes", n_classes, 1)
+        if n_classes < self._n_classes:
+            raise ArgumentError(
+                f"n_classes must be at least the present {self._n_classes}, got {n_classes}"
+            )
+        if n_classes > self._capacity:
+            raise ArgumentError(
+                f"n_classes must be at most the capacity of these alphabets, {self._capacity} "
+                f"({self._capacity - self._n_classes} more than now); got {n_classes}"
+            )
+        return self._grown(n_classes)
+
+    def _grown(self, n_classes: int) -> LabelMapping:
+        return type(self)._from_recipe({**self._recipe(), "n_classes": n_classes})
 
     def check_sites(self, sites: object) -> tuple[int, ...]:
         """`sites` as a tuple, each in 0..n_sites-1 and none twice."""
@@ -241,6 +288,10 @@ class LabelMapping(ABC):
                 f"got {', '.join(fields)}"
             )
         return mapping
+
+    def _reduce_to_recipe(self) -> tuple[Any, ...]:
+        """For pickling codes that are cheap to make and hold tables beside their recipe."""
+        return type(self)._from_recipe, (self._recipe(),)
 
     def __eq__(self, other: object) -> bool:
         if not isinstance(other, LabelMapping):

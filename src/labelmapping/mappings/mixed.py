@@ -83,7 +83,7 @@ class MixedMapping(LabelMapping):
                 )
         _check_coprime(sizes)
         if dimension is None:
-            dimension = _smallest_dimension(n_classes, sizes)
+            dimension = smallest_dimension(n_classes, sizes)
         if dimension > len(sizes):
             raise ArgumentError(
                 f"dimension must be at most the number of sites, {len(sizes)}; got {dimension}"
@@ -158,7 +158,7 @@ def _check_coprime(sizes: tuple[int, ...]) -> None:
             )
 
 
-def _smallest_dimension(n_classes: int, sizes: tuple[int, ...]) -> int:
+def smallest_dimension(n_classes: int, sizes: tuple[int, ...]) -> int:
     product = 1
     for k, size in enumerate(sorted(sizes), start=1):
         product *= size

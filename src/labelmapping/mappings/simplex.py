@@ -1,12 +1,13 @@
-"""Simplex codes: Reed-Solomon codewords of a class id's base-p digits.
+"""Simplex codes: Reed-Solomon codewords of a class id's base-q digits.
 
 Section 4 of the paper. The k digits of an id are the coefficients of a
-polynomial over F_p; site i is its value at the i-th point. Two polynomials of
-degree below k agree at k-1 points at most.
+polynomial over F_q; site i is its value at the i-th point, and at infinity its
+leading coefficient. Two polynomials of degree below k agree at k-1 points at most.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,37 +15,46 @@ import numpy as np
 import sympy
 from numpy.typing import NDArray
 
-from ..arguments import as_integer, as_integers
-from ..errors import ArgumentError
+from ..arguments import as_integer
+from ..errors import ArgumentError, ArgumentTypeError
 from .base import LARGEST_FACTOR, Ids, LabelMapping, refuse_overflow
+from .fields import Field, field
+from .linear import LinearCode, digits_of
 from .mixed import smallest_root
 
-__all__ = ["SimplexMapping"]
+__all__ = ["INFINITY", "SimplexMapping"]
+
+INFINITY = "infinity"
 
 
 class SimplexMapping(LabelMapping):
-    """A Reed-Solomon code over a prime field; all alphabets are equal.
+    """A Reed-Solomon code over a finite field; all alphabets are equal.
 
     Parameters
     ----------
     n_classes : int
         N, at least 1 and at most ``field_order ** dimension``.
     n_sites : int
-        n, at most `field_order`.
+        n, at most ``field_order + 1``.
     field_order : int, optional
-        p, a prime. Default: the smallest prime that holds N classes and n points.
+        q, a prime or a power of one (powers need galois). Default: the smallest prime
+        that holds N classes and n points.
     dimension : int, default 2
-        k, the number of base-p digits.
-    points : sequence of int, optional
-        Where the polynomial is evaluated: n different values in 0..p-1.
-        Default 1, 2, ..., n (modulo p): with k = 2 that is the paper's
+        k, the number of base-q digits.
+    points : sequence of int or "infinity", optional
+        Where the polynomial is evaluated: n different elements 0..q-1 (of a prime power by
+        number, as in galois: base-p digits are the coefficients) or "infinity", where
+        the symbol is the leading digit. Default 1, 2, ..., q-1, 0, "infinity", the first
+        n of them: with k = 2 and a prime that is the paper's
         ``((x mod p) + floor(x / p) * i) mod p``, i = 1..n.
 
     Raises
     ------
     ArgumentError
-        With the factors of an order that is no prime, the largest N that would
+        With the factors of an order that is no prime power, the largest N that would
         fit, or the points that coincide.
+    MissingExtraError
+        The order is no prime and galois is not installed.
 
     Examples
     --------
@@ -53,6 +63,8 @@ class SimplexMapping(LabelMapping):
     [[0, 0, 0, 0], [19, 134, 68, 2]]
     >>> mapping.min_distance, mapping.capacity
     (3, 32761)
+    >>> SimplexMapping(256, 17, field_order=16).min_distance
+    16
     """
 
     kind = "simplex"
@@ -64,7 +76,7 @@ class SimplexMapping(LabelMapping):
         *,
         field_order: int | None = None,
         dimension: int = 2,
-        points: Sequence[int] | None = None,
+        points: Sequence[int | str] | None = None,
     ) -> None:
         n_classes = as_integer("n_classes", n_classes, 1)
         n_sites = as_integer("n_sites", n_sites, 1)
@@ -80,9 +92,7 @@ class SimplexMapping(LabelMapping):
             order = as_integer("field_order", field_order, 2)
         if order > LARGEST_FACTOR:  # before a search for factors, which might never end
             raise ArgumentError(f"field_order must be at most {LARGEST_FACTOR}, got {order}")
-        if not sympy.isprime(order):
-            factors = " x ".join(f"{p}^{e}" for p, e in sympy.factorint(order).items())
-            raise ArgumentError(f"field_order must be a prime, got {order} = {factors}")
+        elements = field(order)
         capacity = order**dimension
         if n_classes > capacity:
             raise ArgumentError(
@@ -92,20 +102,30 @@ class SimplexMapping(LabelMapping):
             )
         refuse_overflow("field_order ** dimension", capacity)
         self._points = _check_points(points, n_sites, order)
+        self._linear = None
+        if elements.degree > 1 or INFINITY in self._points:
+            self._linear = _linear_code(self._points, dimension, elements)
         super().__init__(n_classes, (order,) * n_sites, dimension, capacity)
 
     @property
     def field_order(self) -> int:
-        """p, the number of symbols of every site."""
+        """q, the number of symbols of every site."""
         return self._alphabet_sizes[0]
 
     @property
-    def points(self) -> tuple[int, ...]:
-        """Where each site evaluates the polynomial, in 0..p-1."""
+    def points(self) -> tuple[int | str, ...]:
+        """Where each site evaluates the polynomial: in 0..q-1, or "infinity"."""
         return self._points
+
+    @property
+    def linear(self) -> LinearCode | None:
+        """The code as a matrix over a prime field; None where a formula does (prime q, finite)."""
+        return self._linear
 
     def symbols_at(self, ids: Ids, site: int) -> Ids:
         """The polynomial of each id's digits at the site's point (Horner's rule)."""
+        if self._linear is not None:
+            return self._linear.symbols_at(ids, site)
         order, point = self.field_order, self._points[site]
         power = order ** (self._dimension - 1)
         value = ids // power % order
@@ -115,19 +135,28 @@ class SimplexMapping(LabelMapping):
         return value
 
     def _classes_with(self, site: int, symbol: int) -> NDArray[np.int64]:
-        # The digits above the lowest are free; the symbol then fixes the lowest.
         order = self.field_order
+        if self._points[site] == INFINITY:
+            run = order ** (self._dimension - 1)
+            stop = min((symbol + 1) * run, self._n_classes)
+            return np.arange(min(symbol * run, stop), stop, dtype=np.int64)
+        if self._linear is not None:
+            return self._linear.classes_with(site, symbol, self._n_classes)
+        # The digits above the lowest are free; the symbol then fixes the lowest.
         rest = np.arange(-(-self._n_classes // order), dtype=np.int64) * order
         ids = rest + (symbol - self.symbols_at(rest, site)) % order
         below: NDArray[np.int64] = ids[ids < self._n_classes]
         return below
 
     def _resolve(self, sites: tuple[int, ...], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
+        if self._linear is not None:
+            return self._linear.resolve(sites, symbols)
         order, k = self.field_order, self._dimension
         if k == 1:
             only: NDArray[np.int64] = symbols[..., 0]
             return only
-        vandermonde = sympy.Matrix(k, k, lambda i, j: pow(self._points[sites[i]], int(j), order))
+        points = [int(self._points[site]) for site in sites]
+        vandermonde = sympy.Matrix(k, k, lambda i, j: pow(points[i], int(j), order))
         inverse = vandermonde.inv_mod(order)
         ids = np.zeros(symbols.shape[:-1], np.int64)
         for j in range(k):
@@ -136,6 +165,8 @@ class SimplexMapping(LabelMapping):
                 digit = (digit + symbols[..., i] * int(inverse[j, i])) % order
             ids += digit * order**j
         return ids
+
+    __reduce__ = LabelMapping._reduce_to_recipe
 
     def _recipe(self) -> dict[str, Any]:
         return {
@@ -147,24 +178,48 @@ class SimplexMapping(LabelMapping):
         }
 
 
-def _check_points(points: Sequence[int] | None, n_sites: int, order: int) -> tuple[int, ...]:
+def _linear_code(points: tuple[int | str, ...], dimension: int, elements: Field) -> LinearCode:
+    """Multiplication by an element is a matrix over F_p: rows are the element times x^i."""
+    p, m = elements.characteristic, elements.degree
+    columns = []
+    for point in points:
+        factors = [0] * (dimension - 1) + [1]
+        if isinstance(point, int):
+            factors = [elements.power(point, j) for j in range(dimension)]
+        products = [elements.multiply(factor, p**i) for factor in factors for i in range(m)]
+        columns.append(digits_of(np.array(products, np.int64), p, m))
+    return LinearCode(p, np.hstack(columns), (m,) * len(points))
+
+
+def _check_points(points: object, n_sites: int, order: int) -> tuple[int | str, ...]:
+    if n_sites > order + 1:
+        raise ArgumentError(
+            f"n_sites must be at most field_order + 1, {order + 1} (one point a site, and "
+            f"infinity); got {n_sites}"
+        )
     if points is None:
-        if n_sites > order:
-            raise ArgumentError(
-                f"n_sites must be at most field_order, {order} (one point a site); got {n_sites}"
-            )
-        return tuple(i % order for i in range(1, n_sites + 1))
-    chosen = as_integers("points", points, 0)
-    if len(chosen) != n_sites:
-        raise ArgumentError(f"points must have n_sites = {n_sites} entries, got {len(chosen)}")
-    seen: dict[int, int] = {}
-    for site, point in enumerate(chosen):
-        if point >= order:
+        finite = tuple(i % order for i in range(1, min(n_sites, order) + 1))
+        return finite if n_sites <= order else (*finite, INFINITY)
+    if (
+        isinstance(points, (str, bytes))
+        or not isinstance(points, (Sequence, np.ndarray, range))
+        or (isinstance(points, np.ndarray) and points.ndim != 1)
+    ):
+        raise ArgumentTypeError(
+            f'points must be a sequence of integers or "infinity", got {points!r}'
+        )
+    if len(points) != n_sites:
+        raise ArgumentError(f"points must have n_sites = {n_sites} entries, got {len(points)}")
+    chosen: list[int | str] = []
+    for site, given in enumerate(points):
+        at_infinity = given == INFINITY or (isinstance(given, float) and given == math.inf)
+        point = INFINITY if at_infinity else as_integer(f"points[{site}]", given, 0)
+        if isinstance(point, int) and point >= order:
             raise ArgumentError(f"points must lie in 0..{order - 1}, points[{site}] is {point}")
-        if point in seen:
+        if point in chosen:
             raise ArgumentError(
-                f"points must be different from each other: sites {seen[point]} and {site} "
-                f"both evaluate at {point}"
+                f"points must be different from each other: sites {chosen.index(point)} and "
+                f"{site} both evaluate at {point}"
             )
-        seen[point] = site
-    return chosen
+        chosen.append(point)
+    return tuple(chosen)

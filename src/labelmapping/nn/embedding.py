@@ -7,6 +7,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arguments import as_integer
+from ..errors import ArgumentError
 from ..mappings import LabelMapping
 from .functional import as_int64, check_ids
 
@@ -41,6 +42,10 @@ class LabelMappingEmbedding(nn.Module):
         self, mapping: LabelMapping, embedding_dim: int, *, padding_idx: int | None = None
     ) -> None:
         super().__init__()
+        if mapping.has_abstentions:
+            raise ArgumentError(
+                "mapping must have a symbol for every class at every site, and this one abstains"
+            )
         self.mapping = mapping
         self.embedding_dim = as_integer("embedding_dim", embedding_dim, 1)
         self.padding_idx = padding_idx

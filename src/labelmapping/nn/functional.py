@@ -72,7 +72,8 @@ def label_mapping_cross_entropy(
 
     With `codewords` from ``mapping.encode(target)``, and nothing ignored, equal to
     ``sum(F.cross_entropy(site_logits[i], codewords[..., i]) for i in range(n_sites))``.
-    No tensor of N columns is built; symbols are computed from ids on the device.
+    No tensor of N columns is built; symbols are computed from ids on the device. A site
+    that abstains on a class (ternary codes) adds nothing.
 
     Parameters
     ----------
@@ -118,11 +119,13 @@ def label_mapping_cross_entropy(
     left_out = ~kept.reshape(-1, 1)
     loss = torch.zeros((), device=target.device)
     for logits, site in zip(site_logits, chosen, strict=True):
-        symbols = torch.where(kept, mapping.symbols_at(ids, site), -100).reshape(-1)
+        symbols = torch.where(kept, mapping.symbols_at(ids, site), -1).reshape(-1, 1)
+        if mapping.has_abstentions:
+            left_out = symbols < 0
         # An ignored row's NaN would come back in the gradient, as 0 x NaN.
         rows = logits.reshape(-1, logits.shape[-1]).masked_fill(left_out, 0)
         rows = rows if rows.dtype == torch.float64 else rows.float()
-        loss = loss + F.cross_entropy(rows, symbols, ignore_index=-100, reduction="none")
+        loss = loss + F.cross_entropy(rows, symbols[:, 0], ignore_index=-1, reduction="none")
     if reduction == "none":
         return loss.reshape(target.shape)
     if reduction == "sum":

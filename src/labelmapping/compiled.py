@@ -1,4 +1,4 @@
-"""How the decoders' loops are compiled: without the GIL, cached on disk where that can be."""
+"""How loops are compiled: without the GIL, cached on disk where that can be."""
 
 from __future__ import annotations
 

@@ -1,0 +1,106 @@
+"""Finite fields of prime and prime-power order, elements numbered 0..q-1.
+
+An element's base-p digits are its coefficients, as in galois, which gives the arithmetic
+of prime powers and is imported only for those and for irreducible polynomials.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from functools import lru_cache
+from itertools import islice
+from typing import Any
+
+import sympy
+
+from ..errors import ArgumentError, MissingExtraError
+
+__all__ = ["Field", "field", "import_galois", "irreducible_polynomials", "n_irreducible"]
+
+
+@dataclass(frozen=True, eq=False)
+class Field:
+    """Arithmetic on element numbers.
+
+    Attributes
+    ----------
+    order : int
+        q.
+    characteristic, degree : int
+        The prime p and the exponent m with q = p**m.
+    """
+
+    order: int
+    characteristic: int
+    degree: int
+    multiply: Callable[[int, int], int]
+    subtract: Callable[[int, int], int]
+
+    def power(self, element: int, exponent: int) -> int:
+        """Element ** exponent; 1 for the exponent 0, also of 0."""
+        value = 1
+        while exponent:
+            if exponent % 2:
+                value = self.multiply(value, element)
+            element = self.multiply(element, element)
+            exponent //= 2
+        return value
+
+
+@lru_cache(maxsize=64)
+def field(order: int) -> Field:
+    """The field with `order` elements.
+
+    Raises
+    ------
+    ArgumentError
+        The order is no prime power; the message has its factors.
+    """
+    factors = sympy.factorint(order)
+    if len(factors) != 1:
+        product = " x ".join(f"{p}^{e}" for p, e in factors.items())
+        raise ArgumentError(
+            f"field_order must be a prime or a power of one, got {order} = {product}"
+        )
+    ((prime, degree),) = factors.items()
+    p = int(prime)
+    if degree == 1:
+        return Field(order, p, 1, lambda a, b: a * b % p, lambda a, b: (a - b) % p)
+    # Few products are needed: plain Python, without minutes of compilation.
+    elements = import_galois().GF(order, compile="python-calculate")
+    return Field(
+        order,
+        p,
+        int(degree),
+        lambda a, b: int(elements(a) * elements(b)),
+        lambda a, b: int(elements(a) - elements(b)),
+    )
+
+
+def import_galois() -> Any:
+    """The package galois, or an error that says how to get it."""
+    try:
+        import galois
+    except ImportError as error:
+        raise MissingExtraError(
+            "fields of prime-power order, polynomial and BCH codes need galois: "
+            "pip install 'labelmapping[fields]'"
+        ) from error
+    return galois
+
+
+def n_irreducible(order: int, degree: int) -> int:
+    """How many monic irreducible polynomials of a degree there are (Gauss's formula)."""
+    divisors = [int(d) for d in sympy.divisors(degree)]
+    total: int = sum(int(sympy.mobius(d)) * order ** (degree // d) for d in divisors)
+    return total // degree
+
+
+@lru_cache(maxsize=64)
+def irreducible_polynomials(order: int, degree: int, count: int) -> tuple[int, ...]:
+    """The first so many monic irreducible polynomials; base-q digits are the coefficients."""
+    if degree == 1:
+        return tuple(range(order, order + count))
+    polynomials = import_galois().irreducible_polys(order, degree)
+    return tuple(int(polynomial) for polynomial in islice(polynomials, count))
