@@ -19,6 +19,7 @@ PUBLIC = [
     "HashedMapping",
     "LabelMapping",
     "LabelMappingError",
+    "LearnedMapping",
     "MixedMapping",
     "PolynomialMapping",
     "RandomMapping",

@@ -23,7 +23,8 @@ from labelmapping.mappings import fields, linear
 from .test_mappings import class_counts, dimensions, redundancies
 
 INFINITY = "infinity"
-PRIMES, POWERS = [2, 3, 5, 7, 11, 13], [4, 8, 9, 16, 25, 27]
+AS_FLOAT: Any = math.inf
+PRIMES = [2, 3, 5, 7, 11, 13]
 
 
 @st.composite
@@ -107,6 +108,20 @@ def test_a_large_prime_with_infinity_is_its_formula_in_unbounded_ints() -> None:
         assert mapping.resolve(sites, mapping.encode(ids)[:, sites]).tolist() == ids
 
 
+@pytest.mark.parametrize("order", [2, 5, 4, 8, 9, 25, 27])
+def test_field_arithmetic_is_galois(order: int) -> None:
+    galois = pytest.importorskip("galois")
+    elements, ours = galois.GF(order, compile="python-calculate"), fields.field(order)
+    assert ours.order == order == ours.characteristic**ours.degree
+    numbers = list(range(order))
+    table = elements(numbers)
+    for a in numbers:
+        assert [ours.multiply(a, b) for b in numbers] == (elements(a) * table).tolist()
+        assert [ours.subtract(a, b) for b in numbers] == (elements(a) - table).tolist()
+    for exponent in (0, 1, 2, 3, order - 2, order - 1, order, 100):
+        assert [ours.power(a, exponent) for a in numbers] == (table**exponent).tolist()
+
+
 # --- the code
 
 
@@ -132,7 +147,7 @@ def test_every_k_sites_determine_the_class(mapping: SimplexMapping) -> None:
 
 
 @full
-def test_a_class_has_each_symbol_as_often_as_any_other(mapping: SimplexMapping) -> None:
+def test_every_symbol_of_a_full_code_has_as_many_classes(mapping: SimplexMapping) -> None:
     table = table_of(mapping)
     for site in range(mapping.n_sites):
         for symbol in range(mapping.field_order):
@@ -217,14 +232,28 @@ def test_large_ids_do_not_overflow(mapping: SimplexMapping) -> None:
     for _ in range(3):
         sites = rng.permutation(mapping.n_sites)[:k].tolist()
         assert mapping.resolve(sites, codewords[:, sites]).tolist() == ids
-    # The code is linear, and characteristic 2 adds by XOR.
-    if mapping.field_order % 2 == 0:
-        sums = mapping.encode(np.array(ids[1:]) ^ np.array(ids[:-1]) & (n_classes - 1))
-        both = codewords[1:] ^ mapping.encode(np.array(ids[:-1]) & (n_classes - 1))
-        if n_classes & (n_classes - 1) == 0:
-            assert sums.tolist() == both.tolist()
     with pytest.raises(ArgumentError, match=rf"\[0\] is {n_classes}$"):
         mapping.encode([n_classes])
+
+
+def added(a: int, b: int, base: int) -> int:
+    """Digit by digit, without carries."""
+    total, power = 0, 1
+    while a or b:
+        total += (a % base + b % base) % base * power
+        a, b, power = a // base, b // base, power * base
+    return total
+
+
+@pytest.mark.parametrize("mapping", [*FULL[::4], *(m.grow(m.capacity) for m in LARGE)], ids=repr)
+def test_codewords_add_as_ids_do_digit_by_digit(mapping: SimplexMapping) -> None:
+    p = fields.field(mapping.field_order).characteristic
+    rng = np.random.default_rng(3)
+    first, second = rng.integers(0, mapping.n_classes, (2, 30)).tolist()
+    words, others = mapping.encode(first).tolist(), mapping.encode(second).tolist()
+    sums = mapping.encode([added(a, b, p) for a, b in zip(first, second, strict=True)]).tolist()
+    for word, other, total in zip(words, others, sums, strict=True):
+        assert total == [added(a, b, p) for a, b in zip(word, other, strict=True)]
 
 
 @pytest.mark.parametrize("mapping", [*FULL[::5], *LARGE], ids=repr)
@@ -314,7 +343,7 @@ def test_the_recipe_is_as_written_in_earlier_files() -> None:
             ["points must be different", "sites 0 and 2", "both evaluate at 3"],
         ),
         (
-            lambda: SimplexMapping(9, 3, field_order=9, points=[INFINITY, 1, math.inf]),
+            lambda: SimplexMapping(9, 3, field_order=9, points=[INFINITY, 1, AS_FLOAT]),
             ["points must be different", "sites 0 and 2", "both evaluate at infinity"],
         ),
         (

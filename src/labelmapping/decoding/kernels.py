@@ -15,8 +15,8 @@ from __future__ import annotations
 import numpy as np
 
 from ..compiled import compiled
-from ..mappings.linear import TABLE
-from .codes import BITS, LINEAR, LOWEST, MIXED, SIMPLEX
+from ..mappings import linear as linear_codes
+from .codes import BITS, LINEAR, LOWEST, MIXED, SIMPLEX, TABLE
 
 __all__ = ["BOUND", "SCAN", "scan_rows", "search_rows"]
 
@@ -39,7 +39,7 @@ BOUND, SCAN = 0, 1
 # Below this a quotient may be taken in floats.
 FAST = 1 << 50
 # Of a class id, in binary linear codes.
-BITS_AT_A_TIME = TABLE.bit_length() - 1
+BITS_AT_A_TIME = linear_codes.TABLE.bit_length() - 1
 # More than any finite deficit; and what sums of deficits may reach without rounding to it.
 HUGE = np.finfo(np.float64).max
 LARGEST = 1e290
@@ -131,7 +131,7 @@ def _subtract(characteristic, width, a, b):
 @compiled(inline="always")
 def _linear_symbol(linear, site, x):
     """Symbol of class x in a linear code: looked up for a few digits of x at a time."""
-    characteristic, base, _, widths, tables = linear
+    characteristic, base, _, widths, tables, _ = linear
     if characteristic == 2:
         symbol = tables[site, 0, x & (base - 1)]
         for c in range(1, tables.shape[1]):
@@ -158,6 +158,13 @@ def _resolve(code, places, inverses, symbols, n, ids):
             for j in range(dimension):
                 x |= symbols[j, c] << points[places[j]]
             ids[c] = x
+        return
+    if kind == TABLE:
+        for c in range(n):
+            number = 0
+            for j in range(dimension):
+                number = number * sizes[places[j]] + symbols[j, c]
+            ids[c] = inverses[0, number]
         return
     if kind == LINEAR:
         for c in range(n):
@@ -244,6 +251,8 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
             site = others[i]
             if kind == LINEAR:
                 symbol = _linear_symbol(linear, site, x)
+            elif kind == TABLE:
+                symbol = linear[5][site, x]
             else:
                 symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
             gap += maxima[site] - row[offsets[site] + symbol]
@@ -255,6 +264,8 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
         for site in range(m):
             if kind == LINEAR:
                 symbol = _linear_symbol(linear, site, x)
+            elif kind == TABLE:
+                symbol = linear[5][site, x]
             else:
                 symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
             score += row[offsets[site] + symbol]
@@ -534,7 +545,14 @@ def _resolve_pairs(code, inverses, pairs, site, symbol, other, symbols, ids):
     """Classes with `symbol` at a site and each of `symbols` at another; dimension 2."""
     kind, _, _, sizes, points, reciprocals, linear = code
     size, inverse, reciprocal = sizes[other], pairs[site, other], reciprocals[other]
-    if kind == LINEAR:
+    if kind == TABLE:
+        t, first = inverse // 2, inverse % 2 == 0
+        for c in range(symbols.size):
+            number = symbol * size + symbols[c]
+            if not first:
+                number = symbols[c] * sizes[site] + symbol
+            ids[c] = inverses[t, 0, number]
+    elif kind == LINEAR:
         t, place = inverse // 2, inverse % 2
         fixed = inverses[t, place, symbol]
         for c in range(symbols.size):
@@ -1010,8 +1028,12 @@ def _add_site(code, row, start, site, first, scores):
             done += length
         return
     done = 0
+    if kind == TABLE:
+        for c in range(n):
+            scores[c] += row[start + linear[5][site, first + c]]
+        return
     if kind == LINEAR:
-        characteristic, base, _, widths, tables = linear
+        characteristic, base, _, widths, tables, _ = linear
         while done < n:
             low = (first + done) % base
             high = _linear_symbol(linear, site, first + done - low)

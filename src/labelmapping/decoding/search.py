@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from .codes import CodeArrays
+from .codes import TABLE, CodeArrays
 from .exhaustive import for_rows
 from .kernels import BOUND, SCAN, scan_rows, search_rows
 from .problem import Filters
@@ -71,6 +71,8 @@ def search(
         code.tuples, code.inverses, code.others, code.n_groups, code.share, code.pairs,
         code.sliceable,
     )  # fmt: skip
+    # A table has no runs: a symbol's classes are searched, whatever that costs.
+    costs = (COSTS[0], np.inf, *COSTS[2:]) if code.kind == TABLE else COSTS
     few = code.n_classes <= FEW_CLASSES or table.shape[1] > 2 * code.n_classes * code.sizes.size
     if code.searchable and not few and k <= min(MANY_ANSWERS, code.n_classes // 4):
         for_rows(
@@ -80,7 +82,7 @@ def search(
                 table[rows],
                 offsets,
                 groups,
-                COSTS,
+                costs,
                 prior_max,
                 filters,
                 scores[rows],

@@ -15,7 +15,17 @@ from .data import LearningData
 from .ensemble import Ensemble
 from .executors import train
 from .recipe import LearnerRecipe
+from .refit import feature_means, train_with_refit
 from .run import RunFolder
 from .site import train_learner
 
-__all__ = ["Ensemble", "LearnerRecipe", "LearningData", "RunFolder", "train", "train_learner"]
+__all__ = [
+    "Ensemble",
+    "LearnerRecipe",
+    "LearningData",
+    "RunFolder",
+    "feature_means",
+    "train",
+    "train_learner",
+    "train_with_refit",
+]

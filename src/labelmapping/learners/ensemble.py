@@ -47,6 +47,11 @@ class Ensemble:
         self._networks = [(sites, network.eval()) for sites, network in networks]
         self.sites = tuple(site for sites, _ in self._networks for site in sites)
 
+    @property
+    def trunk(self) -> nn.Module:
+        """The trunk of the first learner; of the only one, where it is joint."""
+        return self._networks[0][1].trunk
+
     @classmethod
     def load(
         cls,

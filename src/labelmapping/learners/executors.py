@@ -13,7 +13,7 @@ from ..errors import ArgumentError
 from .data import LearningData
 from .recipe import LearnerRecipe, Site
 from .run import RunFolder
-from .site import train_learner
+from .site import read_trunk, start_from, train_learner
 
 __all__ = ["train"]
 
@@ -29,6 +29,7 @@ def train(
     learners: Sequence[Site] | None = None,
     accelerator: str = "auto",
     callbacks: Callable[[Site], Sequence[pl.Callback]] | None = None,
+    trunk_weights: str | Path | None = None,
 ) -> RunFolder:
     """Train what is missing in a run folder; finished learners keep their bytes.
 
@@ -38,6 +39,9 @@ def train(
         Which of ``recipe.learners()``. Default all of them.
     callbacks : function of a learner, optional
         Lightning callbacks for its training.
+    trunk_weights : path, optional
+        The weights file whose trunk the learners start from; needed where the recipe has a
+        `trunk_sha256`, and not otherwise.
 
     Raises
     ------
@@ -57,8 +61,19 @@ def train(
             f"mapping must have as many classes as the data have labels, {data.n_classes}; "
             f"got {recipe.mapping.n_classes}"
         )
+    if (trunk_weights is None) != (recipe.trunk_sha256 is None):
+        raise ArgumentError(
+            "trunk_weights must be given where the recipe has a trunk_sha256, and only there; got "
+            f"{trunk_weights} and {recipe.trunk_sha256}"
+        )
+    trunk = None
+    if trunk_weights is not None and recipe.trunk_sha256 is not None:
+        trunk = read_trunk(Path(trunk_weights), recipe.trunk_sha256)
     with torch.random.fork_rng(devices=[]):
-        recipe.build(recipe.learners()[0], data.class_counts())  # refused before any file
+        network = recipe.build(recipe.learners()[0], data.class_counts())
+        if trunk is not None:
+            start_from(network, trunk)
+    # What cannot be built was refused before any file.
     run = RunFolder.create(run_folder, recipe, seed, data)
     for learner in wanted:
         if run.is_recorded(learner):
@@ -73,6 +88,7 @@ def train(
             run.path,
             accelerator=accelerator,
             callbacks=() if callbacks is None else callbacks(learner),
+            trunk=trunk,
         )
         run.record(learner, report)
     return run

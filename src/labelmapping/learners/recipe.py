@@ -67,6 +67,9 @@ class LearnerRecipe:
     schedule : {"constant", "one-cycle"}
     keep_epochs : tuple of int
         Epochs (from 1) whose weights are kept beside the last.
+    trunk_sha256 : str, optional
+        The trunk starts from the one in the weights file with this checksum, which
+        `train` is given; by default from a random state.
     """
 
     mapping: LabelMapping
@@ -81,6 +84,7 @@ class LearnerRecipe:
     learning_rate: float = 1e-3
     schedule: str = "constant"
     keep_epochs: tuple[int, ...] = ()
+    trunk_sha256: str | None = None
 
     def __post_init__(self) -> None:
         as_integer("epochs", self.epochs, 1)
@@ -150,6 +154,8 @@ class LearnerRecipe:
     def to_config(self) -> dict[str, Any]:
         """The recipe as JSON values; `from_config` rebuilds it."""
         config = {f.name: getattr(self, f.name) for f in fields(self)}
+        if self.trunk_sha256 is None:  # runs of earlier versions have no such field
+            del config["trunk_sha256"]
         return {
             **config,
             "mapping": self.mapping.to_config(),

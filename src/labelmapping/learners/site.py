@@ -7,7 +7,7 @@ import logging
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -17,12 +17,19 @@ import safetensors.torch
 import torch
 from torch import Tensor
 
-from ..atomic import TEMPORARY, replacing, write_json, write_text
+from ..atomic import TEMPORARY, file_sha256, replacing, write_json, write_text
 from ..errors import DivergedError, RunMismatchError
 from .data import EpochBatches, LearningData, batches
 from .recipe import LearnerNetwork, LearnerRecipe, Site, count_parameters, derive_seed
 
-__all__ = ["LearnerReport", "learner_name", "train_learner", "weights_file"]
+__all__ = [
+    "LearnerReport",
+    "learner_name",
+    "read_trunk",
+    "start_from",
+    "train_learner",
+    "weights_file",
+]
 
 logger = logging.getLogger(__name__)
 # Held-out rows looked at after each epoch, to see a learner that does not learn.
@@ -59,6 +66,7 @@ def train_learner(
     *,
     accelerator: str = "auto",
     callbacks: Sequence[pl.Callback] = (),
+    trunk: Mapping[str, Tensor] | None = None,
 ) -> LearnerReport:
     """Train one learner to the end, or read what a finished one says of itself.
 
@@ -77,6 +85,8 @@ def train_learner(
         Lightning's: "auto", "cpu", "gpu", ... Decides where, not what.
     callbacks : sequence of Lightning callbacks
         Of the caller: progress bars.
+    trunk : state dict, optional
+        What the trunk starts from.
 
     Raises
     ------
@@ -94,6 +104,8 @@ def train_learner(
     with torch.random.fork_rng(devices=devices):
         torch.manual_seed(seed)
         network = recipe.build(learner, data.class_counts())
+        if trunk is not None:
+            start_from(network, trunk)
         sampler = EpochBatches(len(data.train_ids), recipe.batch_size, recipe.steps_per_epoch, seed)
         files = _EpochFiles(folder, recipe, network)
         watched = torch.arange(min(WATCHED_ROWS, len(data.held_out_ids)))
@@ -141,6 +153,31 @@ def train_learner(
     save_weights(weights_file(folder), network)
     files.checkpoint.unlink(missing_ok=True)
     return report
+
+
+def read_trunk(path: Path, sha256: str) -> dict[str, Tensor]:
+    """The trunk's tensors in a learner's weights file.
+
+    Raises
+    ------
+    RunMismatchError
+        The file is missing, or it is not the one with this checksum.
+    """
+    if not path.is_file() or file_sha256(path) != sha256:
+        raise RunMismatchError(
+            f"{path} must be the weights with SHA-256 {sha256}, and it is "
+            f"{'another file' if path.is_file() else 'missing'}"
+        )
+    state = safetensors.torch.load_file(path)
+    return {k.removeprefix("trunk."): t for k, t in state.items() if k.startswith("trunk.")}
+
+
+def start_from(network: LearnerNetwork, trunk: Mapping[str, Tensor]) -> None:
+    """Put a trunk's tensors into a network; refused where they are not its own."""
+    try:
+        network.trunk.load_state_dict(trunk)
+    except RuntimeError as error:
+        raise RunMismatchError(f"trunk_weights do not fit the trunk: {error}") from error
 
 
 def save_weights(path: Path, network: LearnerNetwork) -> None:

@@ -217,6 +217,11 @@ class EcocMapping(LabelMapping):
         """The code as a matrix over F_2, where it is one."""
         return self._structure if isinstance(self._structure, LinearCode) else None
 
+    @property
+    def table(self) -> CodeTable | None:
+        """The code as a table, where it is one."""
+        return self._structure if isinstance(self._structure, CodeTable) else None
+
     def symbols_at(self, ids: Ids, site: int) -> Ids:
         """The side of each class at a site: 1, 0, or -1 for neither."""
         if self._code == "binary":

@@ -25,7 +25,7 @@ from .distances import (
 from .drawing import check_below_2_to_the, check_length, random_codewords
 from .rows import RowIndex, as_codewords, check_symbols, shown
 
-__all__ = ["CodeTable", "RandomMapping", "TableMapping"]
+__all__ = ["CodeTable", "RandomMapping", "StoredMapping", "TableMapping"]
 
 # Least distances are counted where that takes about half a second at most (`counting_work`).
 AFFORDABLE = 5e8
@@ -142,7 +142,7 @@ class CodeTable:
         return np.frombuffer(plain, dtype).reshape(shape)
 
 
-class _StoredMapping(LabelMapping):
+class StoredMapping(LabelMapping):
     """A code whose codewords are a `CodeTable`."""
 
     def __init__(
@@ -151,6 +151,11 @@ class _StoredMapping(LabelMapping):
         self._table = table
         n_classes, n_sites = table.codewords.shape
         super().__init__(n_classes, alphabet_sizes, n_sites - min_distance + 1, capacity)
+
+    @property
+    def table(self) -> CodeTable:
+        """The codewords and their indexes."""
+        return self._table
 
     @property
     def codewords(self) -> NDArray[np.int64]:
@@ -173,7 +178,7 @@ class _StoredMapping(LabelMapping):
         return self._table.resolve(sites, symbols)
 
 
-class TableMapping(_StoredMapping):
+class TableMapping(StoredMapping):
     """Any matrix of symbols as a code.
 
     `min_distance` is counted where that takes about half a second at most (100,000 classes
@@ -270,7 +275,7 @@ def _least_distance(matrix: NDArray[np.int64]) -> int:
     return distance
 
 
-class RandomMapping(_StoredMapping):
+class RandomMapping(StoredMapping):
     """Random codewords, all different: a function of the seed that never changes.
 
     Class r draws its symbols from (seed, draw, r, attempt, site), each with equal odds.

@@ -1,0 +1,140 @@
+"""A code learnt from the network that is being trained: a first phase, then its features.
+
+After re-partitioning in IRLI (Gupta et al., 2021): symbols that are natural in feature space
+are what heads can separate.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytorch_lightning as pl
+import torch
+from numpy.typing import NDArray
+from torch import Tensor, nn
+
+from ..arguments import as_integer
+from ..errors import ArgumentError
+from ..mappings import LearnedMapping
+from ..mappings.prototypes import class_means
+from .data import LearningData
+from .ensemble import Ensemble
+from .executors import train
+from .recipe import LearnerRecipe, Site
+from .run import RunFolder
+from .site import weights_file
+
+__all__ = ["feature_means", "train_with_refit"]
+
+ROWS = 1024
+
+
+def feature_means(
+    run: RunFolder,
+    data: LearningData,
+    *,
+    trunk_class: Callable[..., nn.Module] | None = None,
+) -> NDArray[np.float32]:
+    """The mean feature vector of each class's training rows, in a finished joint run's trunk.
+
+    Returns
+    -------
+    float32 array (N, out_features)
+    """
+    ensemble = Ensemble.load(run.path, learners=["all"], trunk_class=trunk_class)
+    trunk = ensemble.trunk
+
+    @torch.no_grad()
+    def batches() -> Iterator[tuple[Tensor, Tensor]]:
+        for start in range(0, len(data.train_ids), ROWS):
+            rows = slice(start, start + ROWS)
+            features = trunk(data.train_inputs[rows])
+            yield features.reshape(len(features), -1).float(), data.train_ids[rows]
+
+    return class_means(batches(), data.n_classes)
+
+
+def train_with_refit(
+    recipe: LearnerRecipe,
+    data: LearningData,
+    run_folder: str | Path,
+    *,
+    first_epochs: int,
+    alphabet_size: int | None = None,
+    seed: int = 0,
+    accelerator: str = "auto",
+    callbacks: Callable[[Site], Sequence[pl.Callback]] | None = None,
+) -> RunFolder:
+    """Train for a while, learn the code anew from the trunk's own features, and train on.
+
+    The first phase is ``run_folder/first``: the recipe with its mapping for `first_epochs`.
+    Then the class means of the trunk's features are the prototypes of a new
+    `LearnedMapping` with as many sites and the same dimension. The second phase,
+    ``run_folder/second``, keeps the trunk and trains it on with new heads for the rest of the
+    epochs, with a schedule of its own. Interrupted, it goes on like `train`.
+
+    Parameters
+    ----------
+    recipe : LearnerRecipe
+        Joint. `epochs` counts both phases; `keep_epochs` count from the start.
+    first_epochs : int
+        At least 1 and less than ``recipe.epochs``.
+    alphabet_size : int, optional
+        Of the new code. Default: the largest of the old one.
+
+    Returns
+    -------
+    RunFolder
+        Of the second phase.
+
+    Raises
+    ------
+    ArgumentError
+        The recipe is not joint, or `first_epochs` leaves no second phase.
+    """
+    first_epochs = as_integer("first_epochs", first_epochs, 1)
+    if first_epochs >= recipe.epochs:
+        raise ArgumentError(
+            f"first_epochs must be below the {recipe.epochs} epochs of the recipe, "
+            f"got {first_epochs}"
+        )
+    if not recipe.joint:
+        raise ArgumentError("recipe must be joint: its one trunk gives the features")
+    folder = Path(run_folder)
+    begun = train(
+        replace(
+            recipe,
+            epochs=first_epochs,
+            keep_epochs=tuple(e for e in recipe.keep_epochs if e <= first_epochs),
+        ),
+        data,
+        folder / "first",
+        seed=seed,
+        accelerator=accelerator,
+        callbacks=callbacks,
+    )
+    mapping = LearnedMapping.fit(
+        feature_means(begun, data),
+        recipe.mapping.n_sites,
+        alphabet_size=alphabet_size or max(recipe.mapping.alphabet_sizes),
+        dimension=recipe.mapping.dimension,
+        seed=seed,
+    )
+    return train(
+        replace(
+            recipe,
+            mapping=mapping,
+            epochs=recipe.epochs - first_epochs,
+            keep_epochs=tuple(e - first_epochs for e in recipe.keep_epochs if e > first_epochs),
+            trunk_sha256=begun.check_weights("all"),
+        ),
+        data,
+        folder / "second",
+        seed=seed,
+        accelerator=accelerator,
+        callbacks=callbacks,
+        trunk_weights=weights_file(begun.learner_folder("all")),
+    )
