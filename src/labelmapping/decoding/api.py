@@ -50,10 +50,10 @@ def decode_topk(
 ) -> TopK:
     """The k classes whose symbols have the largest sum of log-probs, exactly.
 
-    For mixed, simplex and binary codes by a search that scores a small share of the
-    classes (docs/architecture.md, "Decoding"); by a scan where that is less work,
-    where the prior is a function of more than 4·10^6 classes or beside `allowed`, or
-    where the code has no closed form.
+    By a search that scores a small share of the classes (docs/architecture.md,
+    "Decoding"); by a scan where that is less work, where the prior is a function of more
+    than 4·10^6 classes or beside `allowed`, and for codes whose tuples of symbols do not
+    resolve (hashed, ternary and long binary codes; tables of too many combinations).
 
     Parameters
     ----------

@@ -1,6 +1,6 @@
 """A mapping as arrays, for compiled loops: its kind, its sites, and how tuples of sites resolve.
 
-Nothing here has the size of the label set.
+Nothing here has the size of the label set, but for tables, which have it already.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ MOST_CELLS = 1 << 23
 
 @dataclass(frozen=True, eq=False)
 class CodeArrays:
-    """The present sites of a code with a closed form.
+    """The present sites of a code, and how their symbols resolve.
 
     Attributes
     ----------
@@ -87,7 +87,7 @@ class CodeArrays:
 
 @lru_cache(maxsize=32)
 def code_arrays(mapping: LabelMapping, sites: tuple[int, ...]) -> CodeArrays | None:
-    """The arrays of a mapping's present sites, or None where it has no closed form here."""
+    """The arrays of a mapping's present sites, or None where only `encode` knows it."""
     k, m = mapping.dimension, len(sites)
     sizes = np.array([mapping.alphabet_sizes[site] for site in sites], np.int64)
     found = _kind(mapping, sites)

@@ -46,8 +46,9 @@ class Problem:
     n_candidates : int
         Classes that may be answered.
     code : CodeArrays or None
-        None where the reference decoder has to answer: no closed form, a prior that
-        is a function of many classes, or few candidates.
+        None where the reference decoder has to answer: a code that is only known by
+        encoding (hashed, ternary), a prior that is a function of many classes, or few
+        candidates.
     prior_max : float
     """
 

@@ -72,7 +72,7 @@ def search(
         code.sliceable,
     )  # fmt: skip
     # A table has no runs: a symbol's classes are searched, whatever that costs.
-    costs = (COSTS[0], np.inf, *COSTS[2:]) if code.kind == TABLE else COSTS
+    costs = (COSTS[0], 1e30, *COSTS[2:]) if code.kind == TABLE else COSTS
     few = code.n_classes <= FEW_CLASSES or table.shape[1] > 2 * code.n_classes * code.sizes.size
     if code.searchable and not few and k <= min(MANY_ANSWERS, code.n_classes // 4):
         for_rows(

@@ -132,7 +132,8 @@ def fit_codewords(
     codewords : int64 array (N, n_sites)
     centroids : list of float64 arrays (size, d_i)
     clashes : int
-        0: any two classes agree at dimension - 1 sites at most.
+        0: any two classes agree at dimension - 1 sites at most. Else the codewords end at the
+        first site that has some.
     """
     n_sites = len(views.maps)
     rng = np.random.default_rng(seed)
@@ -160,6 +161,8 @@ def fit_codewords(
             "site %d: %.1f %% of its view's variance lies between symbols, %d clashes",
             site, 100 * explained_variance(view, codewords[:, site]), left,
         )  # fmt: skip
+        if left:
+            break  # the sites to come could not mend it
     return codewords, centroids, clashes
 
 

@@ -32,7 +32,7 @@ VIEWS = ("auto", "components", "full")
 # The alphabet that is tried first holds this many times N: natural symbols need free room.
 ROOM = 1.56
 # Where the caller leaves the alphabet open, so many larger ones are tried, each by a tenth.
-ENLARGEMENTS, STEP = 6, 1.1
+ENLARGEMENTS, STEP = 12, 1.1
 # So many partial codewords are kept in the search for a free one.
 BEAM = 200
 # Prototypes up to this: their squares, and a recipe's float32, stay far from overflow.
@@ -169,7 +169,7 @@ class LearnedMapping(StoredMapping):
             if not given and attempt + 1 < ENLARGEMENTS:
                 larger = math.ceil(size * STEP)
                 logger.warning(
-                    "%d classes still agree at %d sites with %d symbols a site; trying %d",
+                    "%d clashes at %d sites are left with %d symbols a site; trying %d",
                     clashes, dimension, size, larger,
                 )  # fmt: skip
                 size = larger
