@@ -17,6 +17,7 @@ from hypothesis import strategies as st
 from numpy.typing import NDArray
 
 from labelmapping import EcocMapping, LabelMapping
+from labelmapping.decoding import margin_scores
 from labelmapping.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from labelmapping.mappings import binary_codes, streams
 
@@ -560,7 +561,7 @@ def test_an_option_that_a_code_does_not_have_is_refused_by_name(code: str) -> No
         ("one-versus-rest", 5000, "5000"),
         ("one-versus-one", 500, "500"),
         ("random", 10**7, "10000000"),
-        ("sparse-random", 10**7, "10000000"),
+        ("sparse-random", 20_000, "20000"),
         ("hill-climbing", 1000, "1000"),
     ],
 )
@@ -649,3 +650,23 @@ def test_without_galois_only_bch_names_the_extra(monkeypatch: pytest.MonkeyPatch
         EcocMapping(9, "bch")
     for code in ("binary", "hadamard", *FIXED, *DRAWN):
         assert EcocMapping(9, code).n_classes == 9
+
+
+def test_draws_beside_a_draw_are_refused_and_the_draw_is_named() -> None:
+    with pytest.raises(ArgumentError, match="draws must not be given beside draw, got 3 and 0"):
+        EcocMapping(10, "random", draws=3, draw=0)
+    with pytest.raises(ArgumentError, match="in draw 1 two of them have no site"):
+        EcocMapping(4, "sparse-random", n_sites=8, seed=3, draw=1)
+
+
+def test_columns_are_drawn_alike_however_many_at_a_time(monkeypatch: pytest.MonkeyPatch) -> None:
+    whole = EcocMapping(300, "random", n_sites=20, seed=5, draw=0).encode(np.arange(300))
+    monkeypatch.setattr(binary_codes, "DRAWN_AT_ONCE", 900)
+    parts = EcocMapping(300, "random", n_sites=20, seed=5, draw=0).encode(np.arange(300))
+    assert (whole == parts).all()
+
+
+def test_a_loss_beyond_float64_is_infinite() -> None:
+    mapping = EcocMapping(8, "hadamard")
+    scores = margin_scores(mapping, np.full((1, 7), 1000.0), "exponential")
+    assert scores[0].tolist() == [[-np.inf, 0.0]]

@@ -10,13 +10,14 @@ from collections.abc import Callable
 from itertools import combinations
 from typing import Any
 
+import galois
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
-from labelmapping import LabelMapping, SimplexMapping
+from labelmapping import LabelMapping, PolynomialMapping, SimplexMapping
 from labelmapping.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 from labelmapping.mappings import fields, linear
 
@@ -412,3 +413,20 @@ def test_without_galois_prime_powers_name_the_extra_and_primes_work(
         with pytest.raises(MissingExtraError, match=r"pip install 'labelmapping\[fields\]'"):
             SimplexMapping(9, 3, field_order=order)
     assert SimplexMapping(25, 6, field_order=5).min_distance == 5
+
+
+def test_a_field_of_the_users_own_is_left_as_it_is() -> None:
+    mine = galois.GF(32)
+    mode = mine.ufunc_mode
+    SimplexMapping(100, 3, field_order=32)
+    PolynomialMapping(100, 3, field_order=32)
+    assert mine.ufunc_mode == mode
+
+
+def test_primes_whose_tables_would_be_large_are_refused() -> None:
+    text = "power of a prime up to 1048576 .* got the prime 100000007"
+    with pytest.raises(ArgumentError, match=text):
+        SimplexMapping(10**12, 3, field_order=100_000_007, points=[1, 2, "infinity"])
+    with pytest.raises(ArgumentError, match=text):
+        PolynomialMapping(10**12, 3, field_order=100_000_007)
+    assert SimplexMapping(10**12, 3, field_order=100_000_007).linear is None

@@ -123,7 +123,9 @@ def code_arrays(mapping: LabelMapping, sites: tuple[int, ...]) -> CodeArrays | N
         pairs = np.full((m, m), -1, np.int64)
         for t, places in enumerate(tuples if k == 2 else []):
             pairs[places[0], places[1]], pairs[places[1], places[0]] = 2 * t, 2 * t + 1
-        sliceable = sliceable and (kind == LINEAR if k != 2 else np.count_nonzero(pairs < 0) == m)
+        # Runs are there for some linear codes only; slices need every pair of sites.
+        has_way = kind == LINEAR if k != 2 else int(np.count_nonzero(pairs < 0)) == m
+        sliceable = sliceable and has_way
     elif k == 2 and kind != BITS:
         for i, j in permutations(range(m), 2):
             number = int(sizes[i]) if kind == MIXED else int(points[j]) - int(points[i])

@@ -159,7 +159,8 @@ def margin_scores(
     elif loss == "hinge":
         losses = [np.maximum(0.0, 1 - z) for z in signed]
     elif loss == "exponential":
-        losses = [np.exp(-z) for z in signed]
+        with np.errstate(over="ignore"):  # a loss beyond float64 is infinite
+            losses = [np.exp(-z) for z in signed]
     else:
         losses = [np.logaddexp(0.0, -2 * z) for z in signed]
     shift = LOSS_OF_NOTHING[loss] - np.log(2.0) if mapping.has_abstentions else 0.0

@@ -32,6 +32,8 @@ Matrix = NDArray[np.int8]
 ATTEMPTS = 200
 # BCH codes have up to 2^16 - 1 sites.
 LARGEST_DEGREE = 16
+# Entries drawn at a time: 40 bytes each until they are bits.
+DRAWN_AT_ONCE = 1 << 22
 # Largest linear codes whose words are all weighed: 2^20 of them.
 WEIGHED_BITS = 20
 
@@ -65,7 +67,11 @@ def random_dense(n_classes: int, n_sites: int, seed: int, draw: int) -> Matrix:
     Columns that are constant are drawn again; then rows that repeat an earlier one are.
     """
     columns = np.arange(n_sites)
-    matrix = _columns(seed, draw, 0, columns, n_classes)
+    matrix = np.empty((n_classes, n_sites), np.int8)
+    step = max(1, DRAWN_AT_ONCE // n_classes)
+    for start in range(0, n_sites, step):
+        block = columns[start : start + step]
+        matrix[:, block] = _columns(seed, draw, 0, block, n_classes)
     for attempt in range(1, ATTEMPTS):
         bad = columns[(matrix.min(axis=0) == matrix.max(axis=0)) & (n_classes > 1)]
         if bad.size == 0:

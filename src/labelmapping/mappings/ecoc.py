@@ -25,7 +25,7 @@ __all__ = ["EcocMapping"]
 # Code: what it is made by beside N, and the most classes it is made for.
 LINEAR = {"binary": 2**62, "bch": 2**40, "hadamard": 2**14}
 FIXED = {"exhaustive": 12, "one-versus-rest": 5000, "one-versus-one": 500}
-DRAWN = {"random": 10**7, "sparse-random": 10**7, "hill-climbing": 1000}
+DRAWN = {"random": 10**7, "sparse-random": 20_000, "hill-climbing": 1000}
 CODES = (*LINEAR, *FIXED, *DRAWN)
 # Bits a class needs, times this: the usual lengths of dense and of sparse random codes.
 DENSE, SPARSE = 10, 15
@@ -54,7 +54,8 @@ class EcocMapping(LabelMapping):
           differ more; N up to 1,000.
         - "one-versus-rest": a site a class; distance 2; N up to 5,000.
         - "one-versus-one": a site a pair of classes; the others abstain; N up to 500.
-        - "sparse-random": half of the entries abstain, the best of several draws.
+        - "sparse-random": half of the entries abstain, the best of several draws; N up to
+          20,000, since every pair of classes is compared.
     n_sites : int, optional
         Of the codes that are drawn. Default 10 (sparse: 15) times log2 N.
     distance : int, optional
@@ -176,9 +177,11 @@ class EcocMapping(LabelMapping):
             return binary_codes.climbed(n_classes, n_sites, seed)
         one = binary_codes.random_sparse if code == "sparse-random" else binary_codes.random_dense
         work = counting_work((n_classes, n_sites), (2,) * n_sites)
-        chosen = 0
+        chosen, tried = 0, "in each draw"
         if draw is not None:
-            chosen = as_integer("draw", draw, 0)
+            chosen, tried = as_integer("draw", draw, 0), f"in draw {draw}"
+            if draws is not None:
+                raise ArgumentError(f"draws must not be given beside draw, got {draws} and {draw}")
         else:
             affordable = max(1, int(CHOICE_WORK / work)) if work <= AFFORDABLE else 1
             if draws is None:
@@ -197,7 +200,7 @@ class EcocMapping(LabelMapping):
         matrix = one(n_classes, n_sites, seed, chosen)
         if code == "sparse-random" and _least(distance_counts(matrix)) == 0:
             raise ArgumentError(
-                f"n_sites must be larger for {n_classes} classes: in each draw two of them have no "
+                f"n_sites must be larger for {n_classes} classes: {tried} two of them have no "
                 f"site that tells them apart; got {n_sites}"
             )
         return matrix

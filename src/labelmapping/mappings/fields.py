@@ -67,15 +67,44 @@ def field(order: int) -> Field:
     p = int(prime)
     if degree == 1:
         return Field(order, p, 1, lambda a, b: a * b % p, lambda a, b: (a - b) % p)
-    # Few products are needed: plain Python, without minutes of compilation.
-    elements = import_galois().GF(order, compile="python-calculate")
+    # Few products are needed: plain Python. A field class of galois is shared by the whole
+    # process, and compiles for seconds.
+    modulus = _digits(int(import_galois().conway_poly(p, int(degree))), p, int(degree) + 1)
     return Field(
         order,
         p,
         int(degree),
-        lambda a, b: int(elements(a) * elements(b)),
-        lambda a, b: int(elements(a) - elements(b)),
+        lambda a, b: _product(a, b, modulus, p),
+        lambda a, b: _difference(a, b, p),
     )
+
+
+def _digits(number: int, base: int, width: int) -> list[int]:
+    return [number // base**i % base for i in range(width)]
+
+
+def _number(digits: list[int], base: int) -> int:
+    return sum(digit * base**i for i, digit in enumerate(digits))
+
+
+def _product(a: int, b: int, modulus: list[int], p: int) -> int:
+    """Of two polynomials over F_p by number, modulo a monic one by its coefficients."""
+    degree = len(modulus) - 1
+    product = [0] * (2 * degree)
+    for i, x in enumerate(_digits(a, p, degree)):
+        for j, y in enumerate(_digits(b, p, degree)):
+            product[i + j] = (product[i + j] + x * y) % p
+    for top in range(len(product) - 1, degree - 1, -1):
+        for i, coefficient in enumerate(modulus):
+            place = top - degree + i
+            product[place] = (product[place] - product[top] * coefficient) % p if i < degree else 0
+    return _number(product[:degree], p)
+
+
+def _difference(a: int, b: int, p: int) -> int:
+    width = max(a, b, 1).bit_length()
+    pairs = zip(_digits(a, p, width), _digits(b, p, width), strict=True)
+    return _number([(x - y) % p for x, y in pairs], p)
 
 
 def import_galois() -> Any:

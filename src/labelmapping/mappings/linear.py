@@ -18,10 +18,12 @@ from sympy.polys.matrices import DomainMatrix
 from ..errors import ArgumentError
 from .base import Ids
 
-__all__ = ["LinearCode"]
+__all__ = ["LinearCode", "check_characteristic"]
 
 # Entries of one table of partial symbols; a few digits of the id are looked up at a time.
 TABLE = 1 << 14
+# The largest p: a table has an entry for every value of a digit.
+LARGEST_TABLE = 1 << 20
 
 
 @dataclass(frozen=True, eq=False)
@@ -162,6 +164,21 @@ class LinearCode:
         for i, site in enumerate(sites):
             fits &= self.symbols_at(ids, site) == symbols[..., i]
         return np.where(fits, ids, -1)
+
+
+def check_characteristic(prime: int) -> None:
+    """Refuse a field whose digits are too many to look up.
+
+    Raises
+    ------
+    ArgumentError
+        The prime is above 2^20.
+    """
+    if prime > LARGEST_TABLE:
+        raise ArgumentError(
+            f"field_order must be a power of a prime up to {LARGEST_TABLE} for this code, whose "
+            f"symbols are looked up in tables of that size; got the prime {prime}"
+        )
 
 
 def digits_of(numbers: NDArray[np.int64], base: int, width: int) -> NDArray[np.int64]:

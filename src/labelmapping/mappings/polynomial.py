@@ -18,7 +18,7 @@ from ..arguments import as_integer, as_integers
 from ..errors import ArgumentError
 from .base import LARGEST_FACTOR, Ids, LabelMapping, refuse_overflow
 from .fields import Field, field, irreducible_polynomials, n_irreducible
-from .linear import LinearCode, digits_of, number_of
+from .linear import LinearCode, check_characteristic, digits_of, number_of
 from .mixed import smallest_dimension
 
 __all__ = ["PolynomialMapping"]
@@ -80,6 +80,7 @@ class PolynomialMapping(LabelMapping):
         if order > LARGEST_FACTOR:
             raise ArgumentError(f"field_order must be at most {LARGEST_FACTOR}, got {order}")
         elements = field(order)
+        check_characteristic(elements.characteristic)
         if dimension is not None:
             dimension = as_integer("dimension", dimension, 1)
         if n_sites is not None:
@@ -113,7 +114,9 @@ class PolynomialMapping(LabelMapping):
         if n_classes > capacity:
             raise ArgumentError(
                 f"n_classes must be at most {capacity}, the product of the {dimension} smallest "
-                f"alphabets, got {n_classes}: classes 0 and {capacity} would share their symbols"
+                f"alphabets, got {n_classes}: classes 0 and {capacity} would share their symbols; "
+                f"alphabets of at most {max(sizes)} symbols need at least "
+                f"{_fewest_sites(n_classes, max(sizes))} sites"
             )
         refuse_overflow("the product of the smallest alphabets", capacity)
         if max(sizes) > LARGEST_FACTOR:
@@ -180,6 +183,13 @@ def _default_moduli(
     return irreducible_polynomials(order, degree, n_sites)
 
 
+def _fewest_sites(n_classes: int, size: int) -> int:
+    sites = 1
+    while size**sites < n_classes:
+        sites += 1
+    return sites
+
+
 def _coefficients(number: int, order: int) -> list[int]:
     """Base-q digits, lowest first, without leading zeros."""
     digits = []
@@ -215,6 +225,8 @@ def _check_coprime(moduli: tuple[int, ...], digits: list[list[int]], elements: F
     for i, j in combinations(range(len(moduli)), 2):
         common = _gcd(digits[i], digits[j], elements)
         if len(common) > 1:
+            inverse = _inverse(common[-1], elements)
+            common = [elements.multiply(inverse, coefficient) for coefficient in common]
             factor = int(number_of(np.array(common, np.int64), elements.order))
             raise ArgumentError(
                 f"moduli must be pairwise coprime: {moduli[i]} and {moduli[j]} share the factor "

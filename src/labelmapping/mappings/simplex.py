@@ -19,7 +19,7 @@ from ..arguments import as_integer
 from ..errors import ArgumentError, ArgumentTypeError
 from .base import LARGEST_FACTOR, Ids, LabelMapping, refuse_overflow
 from .fields import Field, field
-from .linear import LinearCode, digits_of
+from .linear import LinearCode, check_characteristic, digits_of
 from .mixed import smallest_root
 
 __all__ = ["INFINITY", "SimplexMapping"]
@@ -104,6 +104,7 @@ class SimplexMapping(LabelMapping):
         self._points = _check_points(points, n_sites, order)
         self._linear = None
         if elements.degree > 1 or INFINITY in self._points:
+            check_characteristic(elements.characteristic)
             self._linear = _linear_code(self._points, dimension, elements)
         super().__init__(n_classes, (order,) * n_sites, dimension, capacity)
 
