@@ -115,7 +115,9 @@ def fit(
     steps = EPOCHS * -(-len(target) // BATCH)
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps)
     for _ in range(EPOCHS):
-        for batch in torch.randperm(len(target)).split(BATCH):
+        order = torch.randperm(len(target))
+        for start in range(0, len(order), BATCH):
+            batch = order[start : start + BATCH]
             optimizer.zero_grad()
             head(inputs[batch], target[batch]).loss.backward()
             optimizer.step()

@@ -1,0 +1,39 @@
+"""The benchmarks run, at a size that says nothing about speed or accuracy."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+
+import pytest
+from benchmarks import assignment, linear
+
+from labelmapping.datasets.fonts import installed_faces
+
+
+def test_linear_learners_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    path = tmp_path / "linear.csv"
+    linear.run(sizes=[120], sites=[3], seeds=[0], csv_path=path)
+    with path.open(encoding="utf-8", newline="") as file:
+        header, *lines = list(csv.reader(file))
+    assert header == linear.HEADER
+    assert [line[2] for line in lines] == ["one-hot", "simplex", "learned"]
+    held_out = {line[2]: float(line[header.index("held out")]) for line in lines}
+    assert held_out["one-hot"] > 90  # as easy as it is meant to be
+    assert "| classes | seed | code |" in capsys.readouterr().out
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(len(installed_faces()) < 2, reason="fewer than two known faces are installed")
+def test_codes_are_compared_on_characters(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    names = ["simplex q=181", "learned q=181, refit"]
+    assignment.run(class_set="gb2312-1", steps=4, seeds=[0], rows=names, folder=tmp_path)
+    results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
+    assert [row["code"] for row in results["rows"]] == names
+    assert results["rows"][0]["parameters"] == results["rows"][1]["parameters"] == 1_038_588
+    assert list(results["curves"]["learned q=181, refit"])[-1] == "4"
+    assert (tmp_path / "curves.png").stat().st_size > 0
+    assert capsys.readouterr().out.count("learned q=181, refit") == 1
