@@ -48,7 +48,7 @@ CODES: dict[str, tuple[Maker, int]] = {
     "learned wide": (lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=256), 1090),
     "learned q=181, refit": (lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=181), 1024),
     "learned q=256, refit": (lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=256), 768),
-    "learned q=256, wide, refit": (
+    "learned wide, refit": (
         lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=256),
         1090,
     ),
@@ -65,6 +65,9 @@ def run(
     folder: Path | None,
 ) -> None:
     """Train what is missing, print a table, and write it with a picture into the run folder."""
+    for name in rows or ():
+        if name not in CODES:
+            raise SystemExit(f"--rows must be among {', '.join(map(repr, CODES))}; got {name!r}")
     folder = folder or Path(f"runs/assignment-{class_set}-{steps}")
     characters = load_cjk(class_set)
     data = learning_data(characters)
