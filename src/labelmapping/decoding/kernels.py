@@ -149,6 +149,14 @@ def _linear_symbol(linear, site, x):
 
 
 @compiled
+def _looked_up(kind, linear, site, x):
+    """Symbol of class x in a LINEAR or TABLE code; apart, for it would slow the others' loops."""
+    if kind == TABLE:
+        return np.int64(linear[5][site, x])
+    return _linear_symbol(linear, site, x)
+
+
+@compiled
 def _resolve(code, places, inverses, symbols, n, ids):
     """Classes of n tuples, symbols (k, n); any id outside 0..N-1 is no class."""
     kind, _, dimension, sizes, points, reciprocals, linear = code
@@ -249,12 +257,10 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
         room = bound - last + unit * (scale + bound - last)
         for i in range(n_others):
             site = others[i]
-            if kind == LINEAR:
-                symbol = _linear_symbol(linear, site, x)
-            elif kind == TABLE:
-                symbol = linear[5][site, x]
-            else:
+            if kind < LINEAR:
                 symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
+            else:
+                symbol = _looked_up(kind, linear, site, x)
             gap += maxima[site] - row[offsets[site] + symbol]
             if gap > room:
                 break
@@ -262,12 +268,10 @@ def _score(code, view, filters, ids, gaps, n, others, top_scores, top_ids, count
             continue
         score = 0.0
         for site in range(m):
-            if kind == LINEAR:
-                symbol = _linear_symbol(linear, site, x)
-            elif kind == TABLE:
-                symbol = linear[5][site, x]
-            else:
+            if kind < LINEAR:
                 symbol = _symbol(kind, dimension, sizes[site], reciprocals[site], points[site], x)
+            else:
+                symbol = _looked_up(kind, linear, site, x)
             score += row[offsets[site] + symbol]
         if prior.size:
             score += prior[x]
