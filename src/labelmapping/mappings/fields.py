@@ -1,7 +1,7 @@
 """Finite fields of prime and prime-power order, elements numbered 0..q-1.
 
-An element's base-p digits are its coefficients, as in galois, which gives the arithmetic
-of prime powers and is imported only for those and for irreducible polynomials.
+An element's base-p digits are its coefficients, as in galois, which gives the modulus of prime
+powers (Conway's polynomial) and irreducible polynomials, and is imported only for those.
 """
 
 from __future__ import annotations
