@@ -5,6 +5,9 @@ from __future__ import annotations
 import itertools
 import math
 import sys
+import tracemalloc
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
 import pytest
@@ -189,6 +192,116 @@ def test_codewords_of_fit_have_as_many_clashes_as_it_says(
     assert clashes == repeats
 
 
+# --- sweeps
+
+
+def test_sweeps_make_symbols_follow_the_prototypes_more_and_keep_the_distance() -> None:
+    for dimension, size in ((2, 20), (3, 8)):
+        prototypes = clusters(60, 5, 12, noise=0.5)
+        views = views_of(prototypes, 4, "components", size, 0)
+        sums, least = [], []
+        for sweeps in (0, 2):
+            words, centroids, clashes = fit_codewords(
+                prototypes, views, size, dimension, 0, sweeps=sweeps
+            )
+            assert clashes == 0
+            for sites in itertools.combinations(range(4), dimension):
+                assert len(np.unique(words[:, list(sites)], axis=0)) == len(words)
+            shares = []
+            for site, middles in enumerate(centroids):
+                view = views.of(prototypes, site)
+                shares.append(explained_variance(view, words[:, site]))
+                for symbol in np.unique(words[:, site]):
+                    mean = view[words[:, site] == symbol].mean(axis=0)
+                    assert middles[symbol] == pytest.approx(mean)
+            sums.append(sum(shares))
+            least.append(min(shares))
+        assert sums[1] > 1.02 * sums[0]
+        assert least[1] > least[0]
+
+
+def test_classes_that_clash_get_free_codewords() -> None:
+    rng = np.random.default_rng(0)
+    view, middles = rng.normal(size=(40, 3)), rng.normal(size=(9, 3))
+    words = np.stack([np.arange(40) // 9, np.arange(40) % 9, np.arange(40) % 9], axis=1)
+    before = words.copy()
+    code = assignment._Code(words)
+    for _ in range(3):
+        code.add(view, middles)
+    assert assignment._mend(code, 2) == 0
+    for sites in itertools.combinations(range(3), 2):
+        assert len(np.unique(words[:, list(sites)], axis=0)) == 40
+    assert words[:9].tolist() == before[:9].tolist()  # the first that have a pair keep it
+    full = assignment._Code(np.zeros((6, 2), np.int64))
+    for _ in range(2):
+        full.add(view[:6], middles[:2])
+    assert assignment._mend(full, 2) == 2  # six classes, four words
+
+
+# --- memory
+
+
+def peak(function: Callable[[], object]) -> int:
+    """The most bytes of arrays that are held at a time."""
+    tracemalloc.start()
+    function()
+    most = tracemalloc.get_traced_memory()[1]
+    tracemalloc.stop()
+    return most
+
+
+def test_distances_of_all_classes_to_all_centroids_are_never_held_at_once(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setattr(assignment, "BLOCK", 128)
+    rng = np.random.default_rng(0)
+    view = rng.normal(size=(6000, 4))
+    centroids = view[:300]
+    assignment._nearest_with_room(view[:300], centroids, 2)  # compiled
+    assert peak(lambda: assignment._nearest_with_room(view, centroids, 26)) < 6000 * 300 * 8 / 4
+
+
+def test_a_fit_holds_no_copy_of_wide_prototypes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "BLOCK", 128)
+    monkeypatch.setattr(assignment, "COMPONENTS", 4)
+    prototypes = np.random.default_rng(0).normal(size=(3000, 700)).astype(np.float32)
+    with assignment.one_thread():
+        views = views_of(prototypes, 4, "components", 70, 0)
+        views.of(prototypes, 0)
+        most = peak(lambda: views_of(prototypes, 4, "components", 70, 0))
+        assert most < 700 * 700 * 8 * 5 + 128 * 700 * 8 * 4
+        assert most < 3000 * 700 * 8 * 1.5
+        assert peak(lambda: views.of(prototypes, 0)) < 128 * 700 * 8 * 4
+
+
+def test_blocks_change_nothing_but_rounding(monkeypatch: pytest.MonkeyPatch) -> None:
+    prototypes = clusters(30, 10, 9, noise=0.3)
+    views = views_of(prototypes, 3, "components", 25, 0)
+    monkeypatch.setattr(assignment, "BLOCK", 7)
+    again = views_of(prototypes, 3, "components", 25, 0)
+    assert again.centre == pytest.approx(views.centre)
+    for site in range(3):
+        one, other = views.of(prototypes, site), again.of(prototypes, site)
+        assert np.abs(one) == pytest.approx(np.abs(other), abs=1e-9)
+    assert assignment._spread(one) == pytest.approx(one.var(axis=0).sum())
+
+
+def test_views_are_chosen_by_a_sample_of_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(assignment, "TRIED", 300)
+    sizes = []
+
+    def spy(rows: Floats, *options: Any, **more: Any) -> Any:
+        sizes.append((len(rows), options[1]))
+        return fit_codewords(rows, *options, **more)
+
+    monkeypatch.setattr(assignment, "fit_codewords", spy)
+    noise = np.random.default_rng(1).normal(size=(1200, 40))
+    for prototypes, shared in ((clusters(20, 60, 32), False), (noise, True)):
+        views = views_of(prototypes, 4, "auto", 44, 0)
+        assert (views.maps[0] is views.maps[1]) == shared
+    assert sizes == [(300, 22)] * 2
+
+
 # --- variance
 
 
@@ -219,13 +332,13 @@ def test_components_are_those_of_a_singular_value_decomposition(shape: tuple[int
     rank = 12  # far apart, so that the randomised decomposition is exact, too
     prototypes = rng.normal(size=(n_classes, rank)) * 2.0 ** -np.arange(rank)
     prototypes = prototypes @ np.linalg.qr(rng.normal(size=(width, rank)))[0].T
-    centred = prototypes - prototypes.mean(axis=0)
+    centre = prototypes.mean(axis=0)
     with assignment.one_thread():
-        components, variances = assignment._principal(centred, 0)
-        again = assignment._principal(centred, 0)[0]
+        components, variances = assignment._principal(prototypes, centre, 0, None)
+        again = assignment._principal(prototypes, centre, 0, None)[0]
     count = min(assignment.COMPONENTS, *shape)
     assert components.shape == (width, count)
-    _, lengths, rows = np.linalg.svd(centred, full_matrices=False)
+    _, lengths, rows = np.linalg.svd(prototypes - centre, full_matrices=False)
     assert variances == pytest.approx(lengths[:count] ** 2 / n_classes, abs=1e-12)
     assert (np.diff(variances) <= 1e-12).all()
     assert components.T @ components == pytest.approx(np.eye(count), abs=1e-9)
@@ -278,20 +391,20 @@ def test_auto_deals_components_on_structured_data_and_shares_them_on_isotropic_d
 # --- k-means
 
 
-def test_initial_centroids_are_rows_where_there_are_no_more_different_ones() -> None:
+def testinitial_centroids_are_rows_where_there_are_no_more_different_ones() -> None:
     rng = np.random.default_rng(0)
     view = np.repeat(rng.normal(size=(5, 2)), 4, axis=0)
-    centroids = assignment._initial_centroids(view, 8, rng)
+    centroids = assignment.initial_centroids(view, 8, rng)
     assert centroids.shape == (8, 2)
     assert {tuple(row) for row in centroids.tolist()} <= {tuple(row) for row in view.tolist()}
-    few = assignment._initial_centroids(view[:3], 8, rng)
+    few = assignment.initial_centroids(view[:3], 8, rng)
     assert few.tolist() == [view[0].tolist()] * 8
 
 
 def test_k_means_sees_a_sample_of_many_classes(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(assignment, "SAMPLED", 4)
     view = clusters(3, 50, 2, noise=0.01)
-    centroids = assignment._initial_centroids(view, 3, np.random.default_rng(0))
+    centroids = assignment.initial_centroids(view, 3, np.random.default_rng(0))
     nearest = ((view[::50, None] - centroids) ** 2).sum(axis=2).argmin(axis=1)
     assert sorted(nearest.tolist()) == [0, 1, 2]
 
@@ -299,7 +412,7 @@ def test_k_means_sees_a_sample_of_many_classes(monkeypatch: pytest.MonkeyPatch) 
 def test_rows_that_differ_by_rounding_alone_give_no_warning() -> None:
     view = 1e-9 * np.random.default_rng(0).normal(size=(60, 4))
     view[0] = 1e3  # beside it the distances of the others vanish
-    assert assignment._initial_centroids(view, 10, np.random.default_rng(0)).shape == (10, 4)
+    assert assignment.initial_centroids(view, 10, np.random.default_rng(0)).shape == (10, 4)
 
 
 def test_threads_are_limited_inside_and_given_back() -> None:
@@ -317,7 +430,7 @@ def test_threads_are_limited_inside_and_given_back() -> None:
 # --- what is missing
 
 
-@pytest.mark.parametrize("package", ["sklearn", "sklearn.utils", "scipy.optimize", "threadpoolctl"])
+@pytest.mark.parametrize("package", ["sklearn", "scipy.optimize", "threadpoolctl"])
 def test_a_missing_package_is_told_with_the_extra_that_brings_it(
     package: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:

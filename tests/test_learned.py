@@ -227,8 +227,9 @@ def test_auto_deals_components_on_structured_data_and_shares_them_on_isotropic_d
 
 
 def test_the_alphabet_that_is_left_open_is_enlarged_and_the_log_says_so(
-    caplog: pytest.LogCaptureFixture,
+    monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
+    monkeypatch.setattr(learned, "FREE", 100.0)  # as if sites did not matter
     # Of four symbols at seven sites, at most 8 words differ at six (Plotkin): nine do not.
     prototypes = np.random.default_rng(0).normal(size=(9, 4))
     with caplog.at_level(logging.WARNING, logger="labelmapping"):
@@ -261,9 +262,42 @@ def test_no_code_is_handed_out_where_every_enlargement_fails(
     monkeypatch: pytest.MonkeyPatch, caplog: pytest.LogCaptureFixture
 ) -> None:
     monkeypatch.setattr(learned, "ENLARGEMENTS", 1)
+    monkeypatch.setattr(learned, "FREE", 100.0)
     with pytest.raises(ArgumentError, match=r"larger than 4 for 9 classes.*symbols clash"):
         LearnedMapping.fit(np.random.default_rng(0).normal(size=(9, 4)), 7)
     assert not caplog.messages
+
+
+@pytest.mark.parametrize("n_sites", [4, 8, 12, 24])
+def test_the_first_alphabet_holds_the_classes_however_many_sites_there_are(
+    n_sites: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    prototypes = np.random.default_rng(0).normal(size=(250, 8))
+    with caplog.at_level(logging.WARNING, logger="labelmapping"):
+        mapping = LearnedMapping.fit(prototypes, n_sites)
+    check_certificate(mapping)
+    assert len(caplog.records) <= 1  # a guess may be short by a tenth
+    assert mapping.alphabet_sizes[0] >= math.sqrt(1.56 * 250)
+
+
+@pytest.mark.parametrize(
+    ("n_classes", "n_sites", "size", "dimension"),
+    [(169, 13, 13, 2), (160, 8, 13, 2), (120, 11, 12, 2), (343, 6, 7, 3)],
+)
+def test_alphabets_too_full_for_clusters_get_an_algebraic_code(
+    n_classes: int, n_sites: int, size: int, dimension: int, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Of as many sites as the largest prime in the alphabet, and of all its words."""
+    prototypes = clusters(n_classes // 4 + 1, 4, 6)[:n_classes]
+    with caplog.at_level(logging.WARNING, logger="labelmapping"):
+        mapping = LearnedMapping.fit(prototypes, n_sites, alphabet_size=size, dimension=dimension)
+    check_certificate(mapping)
+    assert mapping.alphabet_sizes == (size,) * n_sites
+    assert len(caplog.messages) == 1
+    assert "those of an algebraic code" in caplog.messages[0]
+    assert mapping.grow(n_classes) is mapping
+    blind = (size - 1) / (n_classes - 1)
+    assert min(mapping.naturalness(prototypes)[:dimension]) > 1.5 * blind
 
 
 # --- the constructor
@@ -310,6 +344,22 @@ def test_codewords_without_the_certificate_are_refused_with_two_classes(
         LearnedMapping(codewords, sizes, dimension)
     for text in texts:
         assert text in str(error.value)
+
+
+def test_the_certificate_is_the_same_by_counting_and_by_sorting(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    words = SimplexMapping(400, 4, field_order=23).encode(range(400))
+    broken = words.copy()
+    broken[250, :2] = broken[31, :2]
+    messages = []
+    for least in (learned.BITMAP, -(10**9)):
+        monkeypatch.setattr(learned, "BITMAP", least)
+        assert LearnedMapping(words, [23] * 4, 2).min_distance == 3
+        with pytest.raises(ArgumentError, match="classes 31 and 250") as error:
+            LearnedMapping(broken, [23] * 4, 2)
+        messages.append(str(error.value))
+    assert messages[0] == messages[1]
 
 
 def test_the_witnesses_of_a_broken_certificate_do_agree() -> None:
@@ -615,3 +665,49 @@ def test_fit_refuses_naming_argument_rule_and_value(
 def test_fit_refuses_wrong_types(prototypes: Any, options: dict[str, Any]) -> None:
     with pytest.raises(ArgumentTypeError, match=r"must be floats, got|must be an integer, got"):
         LearnedMapping.fit(prototypes, **{"n_sites": 3, **options})
+
+
+def test_noise_is_not_what_symbols_follow() -> None:
+    # Two columns tell the classes apart; the third is larger, and noise within each class.
+    rng = np.random.default_rng(0)
+    rows = np.concatenate([rng.normal(size=(400, 2)), 5 * rng.normal(size=(400, 1))], axis=1)
+    covariance = np.diag([0.01, 0.01, 25.0])
+    signal = np.delete(rows, 2, axis=1)
+
+    def shares(**options: Any) -> Floats:
+        mapping = LearnedMapping.fit(rows, 3, alphabet_size=29, views="full", **options)
+        return np.array([explained_variance(signal, symbols) for symbols in mapping.codewords.T])
+
+    plain = shares()
+    assert (shares(covariance=covariance) > plain + 0.2).all()
+    # All of it replaced by a multiple of the identity, or none known: as if not given.
+    assert np.allclose(shares(covariance=covariance, shrinkage=1), plain)
+    assert np.array_equal(shares(covariance=np.zeros((3, 3))), plain)
+
+
+@pytest.mark.parametrize("width", [5, 1030])
+def test_scaled_distances_do_not_depend_on_the_units(width: int) -> None:
+    rng = np.random.default_rng(1)
+    rows, units = rng.normal(size=(150, width)), rng.uniform(0.5, 2.0, size=width)
+    mixing = np.linalg.qr(rng.normal(size=(width, width)))[0] * units
+    one = LearnedMapping.fit(rows, 3, alphabet_size=17)
+    other = LearnedMapping.fit(
+        rows @ mixing, 3, alphabet_size=17, covariance=mixing.T @ mixing, shrinkage=0.0
+    )
+    assert other.naturalness(rows @ mixing) == pytest.approx(one.naturalness(rows), abs=0.02)
+
+
+@pytest.mark.parametrize(
+    ("options", "words"),
+    [
+        ({"covariance": np.eye(3)}, r"covariance must have shape \(4, 4\), got \(3, 3\)"),
+        ({"covariance": np.full((4, 4), np.nan)}, "covariance must be finite .* row 0 has nan"),
+        ({"covariance": np.triu(np.ones((4, 4)))}, "covariance must be symmetric"),
+        ({"covariance": -np.eye(4)}, "covariance must have no negative eigenvalue, got -1"),
+        ({"covariance": np.ones((4, 4)), "shrinkage": 0}, "shrinkage must be above 0 for a sing"),
+        ({"covariance": np.eye(4), "shrinkage": 1.5}, "shrinkage must lie in 0..1, got 1.5"),
+    ],
+)
+def test_a_wrong_covariance_is_refused(options: dict[str, Any], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        LearnedMapping.fit(np.random.default_rng(0).normal(size=(20, 4)), 3, **options)

@@ -17,7 +17,7 @@ from labelmapping.learners import (
     Ensemble,
     LearningData,
     RunFolder,
-    feature_means,
+    feature_statistics,
     train,
     train_with_refit,
 )
@@ -42,21 +42,26 @@ def test_the_second_phase_answers_with_a_learnt_code(refitted: Path, task: Learn
     assert mapping.alphabet_sizes == (9, 9, 9)
     assert mapping.min_distance == 2
     # The code is the one that the first phase's features give.
-    means = feature_means(RunFolder.load(refitted / "first"), task)
+    means, covariance = feature_statistics(RunFolder.load(refitted / "first"), task)
     assert means.shape == (30, 32)
-    assert LearnedMapping.fit(means, 3, alphabet_size=9, seed=3) == mapping
+    assert LearnedMapping.fit(means, 3, alphabet_size=9, covariance=covariance, seed=3) == mapping
     ensemble = Ensemble.load(second.path)
     found = ensemble.topk(task.held_out_inputs, 1).ids[:, 0]
     assert (found == task.held_out_ids.numpy()).mean() > 0.9
 
 
-def test_feature_means_are_the_means_of_the_trunk(refitted: Path, task: LearningData) -> None:
+def test_feature_statistics_are_those_of_the_trunk(refitted: Path, task: LearningData) -> None:
     first = RunFolder.load(refitted / "first")
     trunk = Ensemble.load(first.path).trunk
     with torch.no_grad():
-        features = trunk(task.train_inputs[task.train_ids == 7])
+        features = trunk(task.train_inputs).double().numpy()
+    ids = task.train_ids.numpy()
+    means = np.stack([features[ids == c].mean(axis=0) for c in range(30)])
+    found = feature_statistics(first, task)
+    np.testing.assert_allclose(found.means, means, rtol=1e-4, atol=1e-5)
+    residues = features - means[ids]
     np.testing.assert_allclose(
-        feature_means(first, task)[7], features.mean(dim=0).numpy(), rtol=1e-4, atol=1e-5
+        found.covariance, residues.T @ residues / len(ids), rtol=1e-3, atol=1e-5
     )
 
 

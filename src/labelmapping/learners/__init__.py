@@ -15,7 +15,7 @@ from .data import LearningData
 from .ensemble import Ensemble
 from .executors import train
 from .recipe import LearnerRecipe
-from .refit import feature_means, train_with_refit
+from .refit import feature_statistics, train_with_refit
 from .run import RunFolder
 from .site import train_learner
 
@@ -24,7 +24,7 @@ __all__ = [
     "LearnerRecipe",
     "LearningData",
     "RunFolder",
-    "feature_means",
+    "feature_statistics",
     "train",
     "train_learner",
     "train_with_refit",

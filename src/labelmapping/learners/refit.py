@@ -10,16 +10,14 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 
-import numpy as np
 import pytorch_lightning as pl
 import torch
-from numpy.typing import NDArray
 from torch import Tensor, nn
 
 from ..arguments import as_integer
 from ..errors import ArgumentError
 from ..mappings import LearnedMapping
-from ..mappings.prototypes import class_means
+from ..mappings.prototypes import ClassStatistics, class_statistics
 from .data import LearningData
 from .ensemble import Ensemble
 from .executors import train
@@ -27,22 +25,20 @@ from .recipe import LearnerRecipe, Site
 from .run import RunFolder
 from .site import weights_file
 
-__all__ = ["feature_means", "train_with_refit"]
+__all__ = ["feature_statistics", "train_with_refit"]
 
 ROWS = 1024
 
 
-def feature_means(
+def feature_statistics(
     run: RunFolder,
     data: LearningData,
     *,
     trunk_class: Callable[..., nn.Module] | None = None,
-) -> NDArray[np.float32]:
-    """The mean feature vector of each class's training rows, in a finished joint run's trunk.
+) -> ClassStatistics:
+    """Each class's mean feature vector, and how rows scatter about it, in a finished joint run.
 
-    Returns
-    -------
-    float32 array (N, out_features)
+    Over the training rows; features are the trunk's, (B, out_features).
     """
     ensemble = Ensemble.load(run.path, learners=["all"], trunk_class=trunk_class)
     trunk = ensemble.trunk
@@ -54,7 +50,7 @@ def feature_means(
             features = trunk(data.train_inputs[rows])
             yield features.reshape(len(features), -1).float(), data.train_ids[rows]
 
-    return class_means(batches(), data.n_classes)
+    return class_statistics(batches(), data.n_classes)
 
 
 def train_with_refit(
@@ -71,10 +67,10 @@ def train_with_refit(
     """Train for a while, learn the code anew from the trunk's own features, and train on.
 
     The first phase is ``run_folder/first``: the recipe with its mapping for `first_epochs`.
-    Then the class means of the trunk's features are the prototypes of a new
-    `LearnedMapping` with as many sites and the same dimension. The second phase,
-    ``run_folder/second``, keeps the trunk and trains it on with new heads for the rest of the
-    epochs, with a schedule of its own. Interrupted, it goes on like `train`.
+    Then the class means of the trunk's features, measured by how rows scatter about them, are
+    the prototypes of a new `LearnedMapping` with as many sites and the same dimension. The
+    second phase, ``run_folder/second``, keeps the trunk and trains it on with new heads for
+    the rest of the epochs, with a schedule of its own. Interrupted, it goes on like `train`.
 
     Parameters
     ----------
@@ -116,9 +112,11 @@ def train_with_refit(
         accelerator=accelerator,
         callbacks=callbacks,
     )
+    features = feature_statistics(begun, data)
     mapping = LearnedMapping.fit(
-        feature_means(begun, data),
+        features.means,
         recipe.mapping.n_sites,
+        covariance=features.covariance,
         alphabet_size=alphabet_size or max(recipe.mapping.alphabet_sizes),
         dimension=recipe.mapping.dimension,
         seed=seed,

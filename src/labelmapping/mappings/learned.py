@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import base64
 import hashlib
-import heapq
 import logging
 import math
 from collections.abc import Mapping, Sequence
@@ -20,7 +19,16 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arguments import as_integer, as_integers, check_choice
 from ..errors import ArgumentError, ArgumentTypeError
-from .assignment import Views, explained_variance, fit_codewords, one_thread, views_of
+from .assignment import (
+    Views,
+    algebraic_codewords,
+    explained_variance,
+    fit_codewords,
+    one_thread,
+    views_of,
+)
+from .placing import TakenWords
+from .prototypes import as_prototypes
 from .rows import RowIndex, as_codewords, check_symbols
 from .table import CodeTable, StoredMapping
 
@@ -31,12 +39,14 @@ logger = logging.getLogger(__name__)
 VIEWS = ("auto", "components", "full")
 # The alphabet that is tried first holds this many times N: natural symbols need free room.
 ROOM = 1.56
+# More where sites are many; see `_first_alphabet`. Measured with 1,000 classes at up to 40 sites.
+FREE, FREER = 0.38, 2.4
 # Where the caller leaves the alphabet open, so many larger ones are tried, each by a tenth.
 ENLARGEMENTS, STEP = 12, 1.1
-# So many partial codewords are kept in the search for a free one.
-BEAM = 200
-# Prototypes up to this: their squares, and a recipe's float32, stay far from overflow.
-LARGEST = 1e30
+# So many partial codewords are kept in the search for a free one; so many classes at a time.
+BEAM, PLACED = 200, 256
+# Combinations of symbols that are ticked off one by one, whatever N.
+BITMAP = 1 << 20
 
 
 class LearnedMapping(StoredMapping):
@@ -108,6 +118,8 @@ class LearnedMapping(StoredMapping):
         alphabet_size: int | None = None,
         dimension: int = 2,
         views: str = "auto",
+        covariance: ArrayLike | None = None,
+        shrinkage: float = 0.1,
         seed: int = 0,
     ) -> LearnedMapping:
         """Cluster the classes at each site, at the distance n_sites - dimension + 1.
@@ -121,13 +133,21 @@ class LearnedMapping(StoredMapping):
             n, at least `dimension`.
         alphabet_size : int, optional
             q of every site; N at most ``q ** dimension``. Symbols follow the prototypes
-            better the less of that is used. Default: about 1.56 N of it, and more
-            where no code is found (the log says so).
+            better the less of that is used. Default: ``q ** dimension`` is about 1.56 N, more
+            where sites are many (4 N for 16 sites and 1,000 classes) or no code is found
+            (the log says so).
         dimension : int, default 2
             k.
         views : {"auto", "components", "full"}
             What each site clusters: its share of the principal components, or all of
             them; "auto" takes "full" where variance is spread evenly.
+        covariance : array-like of float, shape (d, d), optional
+            How the rows of a class scatter about its prototype (`class_statistics`). Distances are
+            then in units of that scatter, as in linear discriminant analysis: differences
+            that noise drowns count little. Zero: as if not given.
+        shrinkage : float, default 0.1
+            In 0..1: how much of `covariance` is replaced by the identity times its mean
+            variance (Friedman, 1989).
         seed : int, default 0
 
         Returns
@@ -138,11 +158,12 @@ class LearnedMapping(StoredMapping):
         ------
         ArgumentError
             A prototype is not finite or beyond 1e30 (with its row), N is too large for the
-            alphabet, or no code with the distance was found.
+            alphabet, or no code with the distance was found; `covariance` is no covariance
+            matrix of the prototypes' width, or singular without shrinkage.
         MissingExtraError
             scipy or scikit-learn is absent.
         """
-        rows = _check_prototypes(prototypes)
+        rows = as_prototypes(prototypes)
         n_classes = len(rows)
         dimension = as_integer("dimension", dimension, 1)
         n_sites = as_integer("n_sites", n_sites, dimension)
@@ -157,9 +178,10 @@ class LearnedMapping(StoredMapping):
                     f"({size}^{dimension}), got {n_classes} prototypes"
                 )
         else:
-            size = max(2, math.ceil((ROOM * n_classes) ** (1 / dimension)))
+            size = _first_alphabet(n_classes, n_sites, dimension)
+        scale = None if covariance is None else _whitening(covariance, shrinkage, rows.shape[1])
         with one_thread():
-            seen = views_of(rows, n_sites, views, size, seed)
+            seen = views_of(rows, n_sites, views, size, seed, scale)
         for attempt in range(1 if given else ENLARGEMENTS):
             with one_thread():
                 codewords, centroids, clashes = fit_codewords(rows, seen, size, dimension, seed)
@@ -173,6 +195,16 @@ class LearnedMapping(StoredMapping):
                     clashes, dimension, size, larger,
                 )  # fmt: skip
                 size = larger
+        with one_thread():
+            found = algebraic_codewords(rows, seen, size, dimension, seed)
+        if found is not None:
+            logger.warning(
+                "%d clashes are left with %d symbols a site; from site %d on, symbols start from "
+                "those of an algebraic code and follow the prototypes less",
+                clashes, size, dimension,
+            )  # fmt: skip
+            sites = _Sites(seen, found[1])
+            return cls(found[0], [size] * n_sites, dimension, sites.to_config())
         raise ArgumentError(
             f"alphabet_size must be larger than {size} for {n_classes} classes, {n_sites} sites "
             f"and dimension {dimension}: {clashes} symbols clash in the code found last"
@@ -205,7 +237,7 @@ class LearnedMapping(StoredMapping):
             )
         if prototypes is None:
             raise ArgumentError("prototypes must be given for the new classes of a learned mapping")
-        rows = _check_prototypes(prototypes)
+        rows = as_prototypes(prototypes)
         shape = (n_classes - self.n_classes, len(self._sites.views.centre))
         if rows.shape != shape:
             raise ArgumentError(f"prototypes must have shape {shape}, got {rows.shape}")
@@ -229,7 +261,7 @@ class LearnedMapping(StoredMapping):
         """
         if self._sites is None:
             raise ArgumentError("sites must be known: only a mapping made by fit has views")
-        rows = _check_prototypes(prototypes)
+        rows = as_prototypes(prototypes)
         shape = (self.n_classes, len(self._sites.views.centre))
         if rows.shape != shape:
             raise ArgumentError(f"prototypes must have shape {shape}, got {rows.shape}")
@@ -302,58 +334,84 @@ class _Sites:
 
     def place(
         self,
-        prototypes: NDArray[np.float64],
+        prototypes: NDArray[Any],
         codewords: NDArray[np.int64],
         sizes: tuple[int, ...],
         dimension: int,
     ) -> NDArray[np.int64]:
         """`codewords` and behind them those of the new classes, nearest first."""
-        taken = {}
-        for sites in combinations(range(len(sizes)), dimension):
-            taken[sites] = np.zeros([sizes[site] for site in sites], np.bool_)
-            taken[sites][tuple(codewords[:, list(sites)].T)] = True
-        added = np.empty((len(prototypes), len(sizes)), np.int64)
-        for row, prototype in enumerate(prototypes):
-            costs = []
-            for site, centroids in enumerate(self.centroids):
-                view = self.views.of(prototype[None], site)
-                spread = float(centroids.var(axis=0).sum()) or 1.0
-                costs.append(((centroids - view) ** 2).sum(axis=1) / spread)
-            word = _nearest_free(costs, taken, dimension)
-            if word is None:
+        taken = TakenWords(sizes, dimension)
+        taken.add(codewords)
+        spreads = [float(c.var(axis=0).sum()) or 1.0 for c in self.centroids]
+        added = [codewords]
+        for first in range(0, len(prototypes), PLACED):
+            rows = prototypes[first : first + PLACED].astype(np.float64)
+            costs = np.empty((len(rows), len(sizes), max(sizes)))
+            for row, prototype in enumerate(rows):  # one by one: sums do not depend on how many
+                for site, (centroids, spread) in enumerate(
+                    zip(self.centroids, spreads, strict=True)
+                ):
+                    view = self.views.of(prototype[None], site)
+                    far = ((centroids - view) ** 2).sum(axis=1)
+                    costs[row, site, : sizes[site]] = far / spread
+            added.append(taken.place(costs, BEAM))
+            if len(added[-1]) < len(rows):
                 raise ArgumentError(
-                    f"n_classes must be at most {len(codewords) + row} for these prototypes: no "
+                    f"n_classes must be at most {sum(map(len, added))} for these prototypes: no "
                     "codeword that keeps the distance was found for the next"
                 )
-            for sites, words in taken.items():
-                words[tuple(word[site] for site in sites)] = True
-            added[row] = word
-        return np.vstack([codewords, added])
+        return np.concatenate(added)
 
 
-def _nearest_free(
-    costs: list[NDArray[np.float64]],
-    taken: dict[tuple[int, ...], NDArray[np.bool_]],
-    dimension: int,
-) -> tuple[int, ...] | None:
-    """A codeword of little cost without a taken tuple of symbols, by a beam over its sites."""
-    beam: list[tuple[float, tuple[int, ...]]] = [(0.0, ())]
-    for site, cost in enumerate(costs):
-        longer: list[tuple[float, tuple[int, ...]]] = []
-        for so_far, prefix in beam:
-            free = np.ones(cost.size, np.bool_)
-            for sites in combinations(range(site), dimension - 1):
-                free &= ~taken[*sites, site][tuple(prefix[s] for s in sites)]
-            symbols = np.flatnonzero(free)
-            symbols = symbols[np.argsort(cost[symbols], kind="stable")[:BEAM]]
-            longer += [(so_far + float(cost[s]), (*prefix, int(s))) for s in symbols]
-        beam = heapq.nsmallest(BEAM, longer)
-    return beam[0][1] if beam else None
+def _first_alphabet(n_classes: int, n_sites: int, dimension: int) -> int:
+    """The alphabet that is tried first.
+
+    A random word agrees with no class at k sites, of which there are C(n, k), with
+    probability (1 - N/q^k)^C(n, k). Classes find a codeword while that times q^(c n) is 1
+    or more, c being about 0.38 + 2.4/n.
+    """
+    size: int = max(2, math.ceil((ROOM * n_classes) ** (1 / dimension)))
+    share: float = (FREE + FREER / n_sites) * n_sites / math.comb(n_sites, dimension)
+    while n_classes > size**dimension * -math.expm1(-share * math.log(size)):
+        size += 1
+    return size
+
+
+def _whitening(covariance: ArrayLike, shrinkage: float, width: int) -> NDArray[np.float64] | None:
+    """The map (d, d) after which rows scatter about their classes evenly; None for zero."""
+    matrix = as_prototypes(covariance, "covariance")
+    if matrix.shape != (width, width):
+        raise ArgumentError(f"covariance must have shape {(width, width)}, got {matrix.shape}")
+    if not 0 <= shrinkage <= 1:
+        raise ArgumentError(f"shrinkage must lie in 0..1, got {shrinkage}")
+    variance = float(np.trace(matrix)) / width
+    largest = float(np.abs(matrix).max())
+    if not np.allclose(matrix, matrix.T, rtol=1e-6, atol=1e-6 * largest):
+        raise ArgumentError("covariance must be symmetric")
+    if largest == 0:
+        return None
+    with one_thread():
+        values, vectors = np.linalg.eigh(matrix.astype(np.float64))
+    if values[0] < -1e-6 * values[-1]:
+        raise ArgumentError(f"covariance must have no negative eigenvalue, got {values[0]}")
+    values = (1 - shrinkage) * np.maximum(values, 0.0) + shrinkage * variance
+    if values[0] <= 1e-12 * values[-1]:
+        raise ArgumentError("shrinkage must be above 0 for a singular covariance")
+    whitening: NDArray[np.float64] = vectors / np.sqrt(values)
+    return whitening
 
 
 def _certify(matrix: NDArray[np.int64], sizes: tuple[int, ...], dimension: int) -> None:
     """Refuse codewords of which two agree at `dimension` sites."""
     for sites in combinations(range(len(sizes)), dimension):
+        span = math.prod(sizes[site] for site in sites)
+        if span <= 16 * len(matrix) + BITMAP:  # counting is faster than sorting
+            there, places = np.zeros(span, np.bool_), np.zeros(len(matrix), np.int64)
+            for site in sites:
+                places = places * sizes[site] + matrix[:, site]
+            there[places] = True
+            if np.count_nonzero(there) == len(matrix):
+                continue
         pair = RowIndex(matrix[:, list(sites)]).first_repeat()
         if pair is not None:
             first, second = pair
@@ -361,26 +419,6 @@ def _certify(matrix: NDArray[np.int64], sizes: tuple[int, ...], dimension: int) 
                 f"codewords must agree at {dimension - 1} sites at most: classes {first} and "
                 f"{second} both have {matrix[first, list(sites)].tolist()} at sites {list(sites)}"
             )
-
-
-def _check_prototypes(prototypes: ArrayLike) -> NDArray[np.float64]:
-    try:
-        array = np.asarray(prototypes)
-    except ValueError as error:  # rows of different lengths
-        raise ArgumentError(f"prototypes must be a matrix: {error}") from error
-    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
-        raise ArgumentTypeError(f"prototypes must be floats, got an array of {array.dtype}")
-    if array.ndim != 2 or array.size == 0:
-        raise ArgumentError(f"prototypes must have shape (N, d), got {array.shape}")
-    rows = array.astype(np.float64)
-    good = np.abs(rows) <= LARGEST  # a NaN is not
-    if not good.all():
-        row = int(np.argmin(good.all(axis=1)))
-        raise ArgumentError(
-            f"prototypes must be finite and within +-{LARGEST:g}: row {row} has "
-            f"{rows[row][~good[row]][0]}"
-        )
-    return rows
 
 
 def _rounded(array: NDArray[np.float64]) -> NDArray[np.float64]:

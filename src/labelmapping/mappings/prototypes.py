@@ -2,16 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from typing import Any
+from collections.abc import Iterable, Iterator
+from typing import Any, NamedTuple
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..arguments import as_class_ids, as_integer
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["class_means"]
+__all__ = ["ClassStatistics", "as_prototypes", "class_means", "class_statistics"]
+
+# Prototypes up to this: their squares, and a recipe's float32, stay far from overflow.
+LARGEST = 1e30
+# Rows that are looked at at a time.
+CHECKED = 4096
+# Columns of rows whose covariance is computed: 134 MB.
+WIDEST = 4096
+
+
+class ClassStatistics(NamedTuple):
+    """What `class_statistics` gives.
+
+    Attributes
+    ----------
+    means : float32 array (N, d)
+        The mean row of each class.
+    covariance : float64 array (d, d)
+        Of the rows about the means of their classes, over all rows (maximum likelihood); about
+        zero where every class has one row.
+    """
+
+    means: NDArray[np.float32]
+    covariance: NDArray[np.float64]
 
 
 def class_means(
@@ -52,15 +75,107 @@ def class_means(
     >>> class_means([(rows, [0, 0, 1])], 2).tolist()
     [[2.0, 0.0], [0.0, 5.0]]
     """
+    return _moments(batches, n_classes, n_components, seed, squares=False)[0]
+
+
+def class_statistics(
+    batches: Iterable[tuple[Any, Any]],
+    n_classes: int,
+    *,
+    n_components: int | None = None,
+    seed: int = 0,
+) -> ClassStatistics:
+    """The mean row of each class, and how rows scatter about it, in one pass.
+
+    Where classes have several rows, their scatter tells `LearnedMapping.fit` which differences
+    between means are large beside the noise (as in linear discriminant analysis; Fisher, 1936).
+
+    Parameters
+    ----------
+    batches, n_classes, n_components, seed
+        As for `class_means`. Rows of more than 4,096 columns must be projected.
+
+    Returns
+    -------
+    ClassStatistics
+
+    Raises
+    ------
+    ArgumentError
+        As for `class_means`; or rows are too wide.
+
+    Examples
+    --------
+    >>> rows = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 5.0], [0.0, 7.0]])
+    >>> class_statistics([(rows, [0, 0, 1, 1])], 2).covariance.tolist()
+    [[1.0, 0.0], [0.0, 1.0]]
+    """
+    means, covariance = _moments(batches, n_classes, n_components, seed, squares=True)
+    assert covariance is not None
+    return ClassStatistics(means, covariance)
+
+
+def _moments(
+    batches: Iterable[tuple[Any, Any]],
+    n_classes: int,
+    n_components: int | None,
+    seed: int,
+    *,
+    squares: bool,
+) -> tuple[NDArray[np.float32], NDArray[np.float64] | None]:
     n_classes = as_integer("n_classes", n_classes, 1)
     if n_components is not None:
         n_components = as_integer("n_components", n_components, 1)
+    seed = as_integer("seed", seed, 0)
     sums: NDArray[np.float64] | None = None
-    counts = np.zeros(n_classes, np.int64)
     signs: NDArray[np.float32] | None = None
+    products = origin = np.zeros(0)
+    counts = np.zeros(n_classes, np.int64)
+    for given, ids in _checked(batches, n_classes):
+        if sums is None:
+            width = given.shape[1]
+            kept = n_components or width
+            if squares and kept > WIDEST:
+                raise ArgumentError(
+                    f"n_components must be given, at most {WIDEST}, to know the covariance of "
+                    f"rows of {width} columns; got {n_components}"
+                )
+            if n_components is not None:
+                rng = np.random.default_rng(seed)
+                signs = rng.choice(np.array([-1, 1], np.float32), (width, n_components))
+                signs /= np.sqrt(np.float32(n_components))
+            sums = np.zeros((n_classes, kept))
+            products = np.zeros((kept, kept)) if squares else products
+        kept_rows = given if signs is None else given @ signs
+        dense = kept_rows.toarray() if hasattr(kept_rows, "tocsr") else kept_rows
+        rows = np.asarray(dense, np.float64)
+        if squares:
+            # A point near all rows, so that squares and means do not cancel.
+            origin = rows.mean(axis=0) if not counts.any() and len(rows) else origin
+            rows = rows - origin
+            products += rows.T @ rows
+        np.add.at(sums, ids, rows)
+        counts += np.bincount(ids, minlength=n_classes)
+    empty = np.flatnonzero(counts == 0)
+    if sums is None or empty.size:
+        raise ArgumentError(
+            f"batches must have a row of every class: {empty.size} of {n_classes} have none, the "
+            f"first is {empty[0]}"
+        )
+    if not squares:
+        return (sums / counts[:, None]).astype(np.float32), None
+    means = sums / counts[:, None]
+    covariance = (products - sums.T @ means) / counts.sum()
+    return (means + origin).astype(np.float32), (covariance + covariance.T) / 2
+
+
+def _checked(
+    batches: Iterable[tuple[Any, Any]], n_classes: int
+) -> Iterator[tuple[Any, NDArray[np.integer]]]:
+    """Rows as matrices of equal width, dense or sparse, and their ids."""
     width = -1
     for number, (given, given_ids) in enumerate(batches):
-        rows = given.detach().cpu().numpy() if hasattr(given, "detach") else given
+        rows = _plain(given)
         ids = as_class_ids("ids", _plain(given_ids), n_classes).reshape(-1)
         if not hasattr(rows, "tocsr"):
             rows = np.asarray(rows)
@@ -70,28 +185,38 @@ def class_means(
                 f"batches must have an id a row and {max(width, 0) or 'equal'} columns; batch "
                 f"{number} has {ids.size} ids and shape {tuple(rows.shape)}"
             )
-        if width < 0:
-            width = rows.shape[1]
-            if n_components is not None:
-                rng = np.random.default_rng(seed)
-                signs = rng.choice(np.array([-1, 1], np.float32), (width, n_components))
-                signs /= np.sqrt(np.float32(n_components))
-            sums = np.zeros((n_classes, n_components or width))
-        assert sums is not None
-        if signs is not None:
-            rows = np.asarray(rows @ signs)
-        elif hasattr(rows, "tocsr"):
-            rows = rows.toarray()
-        np.add.at(sums, ids, rows)
-        counts += np.bincount(ids, minlength=n_classes)
-    empty = np.flatnonzero(counts == 0)
-    if sums is None or empty.size:
-        raise ArgumentError(
-            f"batches must have a row of every class: {empty.size} of {n_classes} have none, the "
-            f"first is {empty[0]}"
-        )
-    return (sums / counts[:, None]).astype(np.float32)
+        width = rows.shape[1]
+        yield rows, ids
 
 
-def _plain(ids: Any) -> Any:
-    return ids.detach().cpu().numpy() if hasattr(ids, "detach") else ids
+def as_prototypes(prototypes: ArrayLike, name: str = "prototypes") -> NDArray[Any]:
+    """Prototypes as they are in float32 or float64, else in float64, (N, d).
+
+    Raises
+    ------
+    ArgumentTypeError, ArgumentError
+        They are no numbers, no matrix, not finite or beyond 1e30 (with the row).
+    """
+    try:
+        array = np.asarray(prototypes)
+    except ValueError as error:  # rows of different lengths
+        raise ArgumentError(f"{name} must be a matrix: {error}") from error
+    if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
+        raise ArgumentTypeError(f"{name} must be floats, got an array of {array.dtype}")
+    if array.ndim != 2 or array.size == 0:
+        raise ArgumentError(f"{name} must have shape (N, d), got {array.shape}")
+    rows = array if array.dtype in (np.float32, np.float64) else array.astype(np.float64)
+    for start in range(0, len(rows), CHECKED):
+        block = rows[start : start + CHECKED]
+        good = np.abs(block) <= LARGEST  # a NaN is not
+        if not good.all():
+            row = int(np.argmin(good.all(axis=1)))
+            raise ArgumentError(
+                f"{name} must be finite and within +-{LARGEST:g}: row {start + row} has "
+                f"{block[row][~good[row]][0]}"
+            )
+    return rows
+
+
+def _plain(values: Any) -> Any:
+    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
