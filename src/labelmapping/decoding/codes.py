@@ -160,11 +160,11 @@ def _kind(
     linear = getattr(mapping, "linear", None)
     if isinstance(linear, LinearCode):
         return LINEAR, np.array([_place(mapping, site) for site in sites], np.int64), linear
-    if isinstance(mapping, SimplexMapping):
-        return SIMPLEX, np.array([mapping.points[site] for site in sites], np.int64), None
     table = getattr(mapping, "table", None)
     if isinstance(table, CodeTable) and not table.has_abstentions:
         return TABLE, np.zeros(len(sites), np.int64), table
+    if isinstance(mapping, SimplexMapping):
+        return SIMPLEX, np.array([mapping.points[site] for site in sites], np.int64), None
     return None
 
 

@@ -16,14 +16,16 @@ from itertools import combinations
 from typing import Any, TypeAlias
 
 import numpy as np
-from numpy.typing import NDArray
+from numpy.typing import ArrayLike, NDArray
 
 from ..arguments import as_integer
 from ..errors import ArgumentError, ArgumentTypeError
+from .assignment import explained_variance
 from .base import BLOCK, INT64_LIMIT, LabelMapping
 from .distances import counting_work, distance_counts, first_collision, matrix_work
 from .mixed import MixedMapping
 from .polynomial import PolynomialMapping
+from .prototypes import as_prototypes
 from .simplex import INFINITY, SimplexMapping
 
 __all__ = ["CodeProperties", "pairwise_mutual_information", "properties"]
@@ -97,6 +99,10 @@ class CodeProperties:
         Of the symbols of two sites, in bits; on the diagonal the entropies.
     information_known_by : {"structure", "counting"} or None
         None where counting would pass `max_work`, and for more than 447 sites.
+    naturalness : tuple of float, length n, or None
+        For given prototypes: the share of their variance that lies between the symbols of each
+        site (the rest lies within), over the classes that have a symbol there. About
+        (q-1)/(N-1) where symbols know nothing of the classes, 1 where those of a symbol are alike.
     """
 
     n_classes: int
@@ -120,6 +126,7 @@ class CodeProperties:
     balance_known_by: str | None
     mutual_information: tuple[tuple[float, ...], ...] | None
     information_known_by: str | None
+    naturalness: tuple[float, ...] | None
 
     @property
     def errors_corrected(self) -> int:
@@ -176,7 +183,12 @@ class CodeProperties:
 
 
 def properties(
-    mapping: LabelMapping, *, sample: int = 100_000, seed: int = 0, max_work: float = MAX_WORK
+    mapping: LabelMapping,
+    *,
+    prototypes: ArrayLike | None = None,
+    sample: int = 100_000,
+    seed: int = 0,
+    max_work: float = MAX_WORK,
 ) -> CodeProperties:
     """The properties of a code: exact where that can be, and labelled.
 
@@ -184,11 +196,14 @@ def properties(
     of N ids in a row every combination of symbols of the same sites has N / Q or one
     more, rounded down, Q the product of their alphabets (the paper's lemma on preimages).
     How many pairs agree at a set of sites follows, and by inclusion and exclusion how
-    many agree at exactly so many. Other codes are counted, class by class and pair by pair.
+    many agree at exactly so many. Other codes, simplex codes whose order leaves gaps among
+    them, are counted, class by class and pair by pair.
 
     Parameters
     ----------
     mapping : LabelMapping
+    prototypes : array-like of float, shape (N, d), optional
+        What stands for each class (`class_means`): tells how natural each site is.
     sample : int, default 100_000
         Pairs of classes to draw where distances can neither be derived nor counted.
     seed : int, default 0
@@ -206,7 +221,8 @@ def properties(
     ArgumentTypeError
         `mapping` is no mapping.
     ArgumentError
-        `sample` is below 1, or `seed` or `max_work` negative.
+        `sample` is below 1, or `seed` or `max_work` negative; the prototypes are not finite or
+        not N.
 
     Examples
     --------
@@ -241,6 +257,7 @@ def properties(
         **_distances(mapping, structure, codewords, sample, seed, max_work),
         **_balance(mapping, structure, codewords, max_work),
         **_information(mapping, structure, codewords, max_work),
+        naturalness=None if prototypes is None else _naturalness(mapping, prototypes),
     )
 
 
@@ -376,8 +393,11 @@ def _structure_of(mapping: LabelMapping) -> _Structure | None:
     if type(mapping) not in {MixedMapping, SimplexMapping, PolynomialMapping}:
         return None
     leading = None
-    if isinstance(mapping, SimplexMapping) and INFINITY in mapping.points:
-        leading = mapping.points.index(INFINITY)
+    if isinstance(mapping, SimplexMapping):
+        if mapping.order is not None and mapping.order.max() >= mapping.n_classes:
+            return None  # not N numbers in a row; if they are, who has which changes no count
+        if INFINITY in mapping.points:
+            leading = mapping.points.index(INFINITY)
     return _Structure(mapping.n_classes, mapping.alphabet_sizes, mapping.dimension, leading)
 
 
@@ -642,6 +662,21 @@ def _information(
         "mutual_information": tuple(map(tuple, matrix)),
         "information_known_by": known_by,
     }
+
+
+def _naturalness(mapping: LabelMapping, prototypes: ArrayLike) -> tuple[float, ...]:
+    rows = as_prototypes(prototypes).astype(np.float64)
+    if len(rows) != mapping.n_classes:
+        raise ArgumentError(
+            f"prototypes must have a row for each of {mapping.n_classes} classes, got {len(rows)}"
+        )
+    ids = np.arange(mapping.n_classes)
+    shares = []
+    for site in range(mapping.n_sites):
+        symbols = mapping.symbols_at(ids, site)
+        known = symbols >= 0
+        shares.append(explained_variance(rows[known], symbols[known]))
+    return tuple(shares)
 
 
 def _json(value: Any) -> Any:
