@@ -11,6 +11,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
 import labelmapping
@@ -319,6 +320,51 @@ def test_inspect_shows_what_is_known_and_how(
         ("bits a site", "4.954 to 5.426", "structure"),
     ]:
         assert line in lines
+
+
+def test_inspect_tells_how_natural_a_code_is_for_prototypes(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, path = tmp_path / "recipe.json", tmp_path / "prototypes.npy"
+    recipe.write_text(json.dumps(MixedMapping(6, [2, 3]).to_config()))
+    np.save(path, (np.arange(6) % 2 * np.float32(7.0))[:, None])  # the first site's symbols
+    found = json_output(capsys, "inspect", str(recipe), "--prototypes", str(path))
+    assert found["properties"]["naturalness"] == pytest.approx([1.0, 0.0], abs=1e-12)
+    shown = output(capsys, "inspect", str(recipe), "--prototypes", str(path))
+    assert any("variance between symbols" in x and "0 to 1" in x for x in shown.splitlines())
+
+
+@pytest.mark.parametrize(
+    ("content", "words"),
+    [
+        (None, "is no file; it must be an array as numpy.save writes it"),
+        (b"text", "must be an array of numbers (.npy)"),
+        (b"", "must be an array of numbers (.npy)"),
+        (np.array([{"an": "object"}]), "must be an array of numbers (.npy): Object arrays"),
+        (np.zeros((5, 2)), "prototypes must have a row for each of 1000 classes, got 5"),
+    ],
+)
+def test_inspect_refuses_what_is_no_array_of_prototypes(
+    content: object, words: str, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, path = tmp_path / "recipe.json", tmp_path / "prototypes.npy"
+    recipe.write_text(json.dumps(MAPPING.to_config()))
+    if isinstance(content, bytes):
+        path.write_bytes(content)
+    elif content is not None:
+        np.save(path, np.asarray(content), allow_pickle=True)
+    assert cli.main(["inspect", str(recipe), "--prototypes", str(path), "--json"]) == 2
+    assert words in capsys.readouterr().err
+
+
+def test_inspect_names_the_arrays_of_an_archive(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    recipe, path = tmp_path / "recipe.json", tmp_path / "prototypes.npz"
+    recipe.write_text(json.dumps(MAPPING.to_config()))
+    np.savez(path, first=np.zeros(3))
+    assert cli.main(["inspect", str(recipe), "--prototypes", str(path), "--json"]) == 2
+    assert "must hold one array (.npy), got first" in capsys.readouterr().err
 
 
 def test_the_table_of_properties_says_what_is_not_known() -> None:

@@ -379,6 +379,45 @@ def test_codes_without_structure_are_counted(mapping: LabelMapping) -> None:
     assert known.mutual_information[0][2] == pytest.approx(shared, abs=1e-12)
 
 
+def test_naturalness_is_the_share_of_variance_between_symbols() -> None:
+    rows = np.random.default_rng(0).normal(size=(300, 5))
+    mapping = RandomMapping(300, 3, 7, seed=4)
+    shares = properties(mapping, prototypes=rows).naturalness
+    assert shares is not None
+    whole = ((rows - rows.mean(axis=0)) ** 2).sum()
+    for share, symbols in zip(shares, mapping.encode(np.arange(300)).T, strict=True):
+        within = sum(
+            ((part - part.mean(axis=0)) ** 2).sum()
+            for part in (rows[symbols == symbol] for symbol in range(7))
+        )
+        assert share == pytest.approx(1 - within / whole, abs=1e-12)
+    assert properties(mapping).naturalness is None
+
+
+def test_naturalness_leaves_out_classes_without_a_symbol() -> None:
+    rows = np.array([[0.0], [1.0], [500.0]])
+    table = TableMapping([[0, 0, 1], [1, 1, 1], [-1, 0, 0]])
+    shares = properties(table, prototypes=rows).naturalness
+    # The second site: 0 and 500 share a symbol, 1 has its own.
+    mean, between = 167.0, 2 * (250 - 167) ** 2 + (1 - 167) ** 2
+    whole = sum((x - mean) ** 2 for x in (0, 1, 500))
+    last = (2 * (0.5 - mean) ** 2 + (500 - mean) ** 2) / whole
+    assert shares == pytest.approx([1.0, between / whole, last], abs=1e-12)
+
+
+@pytest.mark.parametrize(
+    ("rows", "words"),
+    [
+        (np.zeros((3, 2)), "prototypes must have a row for each of 300 classes, got 3"),
+        (np.zeros(300), r"prototypes must have shape \(N, d\), got \(300,\)"),
+        (np.full((300, 2), np.nan), "prototypes must be finite .*: row 0 has nan"),
+    ],
+)
+def test_prototypes_that_do_not_fit_are_refused(rows: NDArray[np.float64], words: str) -> None:
+    with pytest.raises(ArgumentError, match=words):
+        properties(RandomMapping(300, 3, 7), prototypes=rows)
+
+
 def test_a_collision_is_found_whatever_the_mapping_claims() -> None:
     known = properties(FakeMapping(20, (9, 9), lambda ids, site: (ids * (site + 1)) % 9))
     assert (known.dimension, known.min_distance, known.distance_known_by) == (1, 0, "counting")

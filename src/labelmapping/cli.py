@@ -17,6 +17,8 @@ from . import __version__
 from .errors import ArgumentError, DataNotFoundError, LabelMappingError, MissingExtraError
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
     from rich.console import Console
 
     from .experiments.tables import Table
@@ -138,6 +140,7 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     )
     add = parser.add_argument
     add("recipe", type=Path, help="JSON of mapping.to_config(), or the run.json of a run")
+    add("--prototypes", type=Path, help="array of floats (N, d), .npy: tells how natural sites are")
     add("--json", action="store_true", help="a JSON document instead, with all pairs of sites")
     parser.set_defaults(run=_inspect)
 
@@ -286,7 +289,8 @@ def _inspect(arguments: argparse.Namespace) -> None:
 
     console = None if arguments.json else _console(TABLES_NEED)
     mapping = _read_mapping(arguments.recipe)
-    found = properties(mapping)
+    prototypes = None if arguments.prototypes is None else _read_array(arguments.prototypes)
+    found = properties(mapping, prototypes=prototypes)
     if console is None:
         _write_json(
             {
@@ -326,6 +330,21 @@ def _read_mapping(path: Path) -> LabelMapping:
         raise ArgumentError(f"{path}: {error}") from error
 
 
+def _read_array(path: Path) -> NDArray[np.generic]:
+    """The array of an .npy file; one that would have to be unpickled is refused."""
+    import numpy
+
+    if not path.is_file():
+        raise DataNotFoundError(f"{path} is no file; it must be an array as numpy.save writes it")
+    try:
+        array = numpy.load(path, allow_pickle=False)
+    except (ValueError, EOFError, OSError) as error:
+        raise ArgumentError(f"{path} must be an array of numbers (.npy): {error}") from error
+    if not isinstance(array, numpy.ndarray):
+        raise ArgumentError(f"{path} must hold one array (.npy), got {', '.join(array.files)}")
+    return array
+
+
 def _properties_table(mapping: LabelMapping, found: CodeProperties) -> Table:
     """One property a line, and how it is known."""
     known_by = found.distance_known_by
@@ -362,6 +381,9 @@ def _properties_table(mapping: LabelMapping, found: CodeProperties) -> Table:
     if shared is not None:
         known = str(found.information_known_by)
         lines.append(("bits two sites share, at most", f"{shared:.3g}", known))
+    if found.naturalness is not None:
+        low, high = min(found.naturalness), max(found.naturalness)
+        lines.append(("variance between symbols", f"{low:.4g} to {high:.4g}", "prototypes"))
     return ("property", "value", "known by"), lines
 
 
