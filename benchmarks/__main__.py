@@ -6,7 +6,7 @@ import argparse
 from pathlib import Path
 
 
-def main() -> None:
+def main() -> None:  # noqa: PLR0915 - one statement an option
     """Run a benchmark and write its table beside what it prints."""
     parser = argparse.ArgumentParser(prog="python -m benchmarks")
     names = parser.add_subparsers(dest="name", required=True)
@@ -22,15 +22,76 @@ def main() -> None:
     assignment.add_argument("--run-dir", type=Path, help="default runs/assignment-CLASS_SET-STEPS")
     linear = names.add_parser("linear", help="linear learners on synthetic classes")
     linear.add_argument("--classes", type=int, nargs="+", default=[2000, 10_000])
-    linear.add_argument("--sites", type=int, nargs="+", default=[4, 8])
+    linear.add_argument("--sites", type=int, nargs="+", default=[4, 8, 12])
     linear.add_argument("--seeds", type=int, nargs="+", default=[0], help="default 0")
+    linear.add_argument(
+        "--rival",
+        nargs="+",
+        default=[],
+        metavar="NAME=PYTHON",
+        help="omikuji, napkinxc or pecos, with an interpreter that has it (benchmarks/rivals)",
+    )
     linear.add_argument("--csv", type=Path, help="where to write the table (default: nowhere)")
+    items = names.add_parser("items", help="which items share a symbol: next-item logs")
+    items.add_argument("--data-set", default="Beauty", help="a known log, or a file of one's own")
+    items.add_argument("--data-dir", type=Path, help="default: LABELMAPPING_DATA")
+    items.add_argument("--epochs", type=int, default=6, help="default %(default)s")
+    items.add_argument("--seeds", type=int, nargs="+", default=[0], help="default 0")
+    items.add_argument("--rows", nargs="+", help="names of codes (default: all)")
+    items.add_argument("--run-dir", type=Path, help="default runs/items-DATA_SET-EPOCHS")
+    omniglot = names.add_parser("omniglot", help="codes with few drawings a class: Omniglot")
+    omniglot.add_argument("--steps", type=int, default=2000, help="default %(default)s")
+    omniglot.add_argument("--seeds", type=int, nargs="+", default=[0], help="default 0")
+    omniglot.add_argument("--rows", nargs="+", help="names of codes (default: all)")
+    omniglot.add_argument("--data-dir", type=Path, help="default: LABELMAPPING_DATA")
+    omniglot.add_argument("--run-dir", type=Path, help="default runs/omniglot-STEPS")
+    scale = names.add_parser("scale", help="fitting learnt codes: seconds and memory by N")
+    scale.add_argument("--classes", type=int, nargs="+", default=[20_000, 100_000])
+    scale.add_argument("--width", type=int, default=64, help="default %(default)s")
+    scale.add_argument("--sites", type=int, default=4, help="default %(default)s")
+    scale.add_argument("--alphabet-size", type=int, help="default: what `fit` takes")
+    scale.add_argument("--data", choices=("random", "clusters"), default="random")
+    scale.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    scale.add_argument("--csv", type=Path, help="where to write the table (default: nowhere)")
     arguments = parser.parse_args()
     # Each imports what it alone needs.
     if arguments.name == "decode":
         from . import decode as benchmark
 
         benchmark.run(full=arguments.full, csv_path=arguments.csv, demo_run=arguments.run)
+    elif arguments.name == "items":
+        from . import items as sequences
+
+        sequences.run(
+            data_set=arguments.data_set,
+            epochs=arguments.epochs,
+            seeds=arguments.seeds,
+            rows=arguments.rows,
+            folder=arguments.run_dir,
+            data_dir=arguments.data_dir,
+        )
+    elif arguments.name == "omniglot":
+        from . import omniglot as drawings
+
+        drawings.run(
+            steps=arguments.steps,
+            seeds=arguments.seeds,
+            rows=arguments.rows,
+            folder=arguments.run_dir,
+            data_dir=arguments.data_dir,
+        )
+    elif arguments.name == "scale":
+        from . import scale as fits
+
+        fits.run(
+            sizes=arguments.classes,
+            width=arguments.width,
+            n_sites=arguments.sites,
+            alphabet_size=arguments.alphabet_size,
+            data=arguments.data,
+            seed=arguments.seed,
+            csv_path=arguments.csv,
+        )
     elif arguments.name == "assignment":
         from . import assignment as codes
 
@@ -48,6 +109,7 @@ def main() -> None:
             sizes=arguments.classes,
             sites=arguments.sites,
             seeds=arguments.seeds,
+            rivals=dict(rival.partition("=")[::2] for rival in arguments.rival),
             csv_path=arguments.csv,
         )
 

@@ -6,12 +6,15 @@ one-hot at its own size. Prototypes are means over the training faces alone. Int
 
 from __future__ import annotations
 
+import json
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
+from numpy.typing import NDArray
+from scipy.ndimage import gaussian_filter
 
 from labelmapping import (
     HashedMapping,
@@ -21,38 +24,87 @@ from labelmapping import (
     RandomMapping,
     SimplexMapping,
 )
+from labelmapping.atomic import write_json
 from labelmapping.datasets.cjk import load_cjk
 from labelmapping.experiments.demo import learning_data
 from labelmapping.experiments.evaluation import accuracy, answer, sample_rows
 from labelmapping.experiments.plots import save_curves
 from labelmapping.experiments.tables import machine, write_results
-from labelmapping.learners import Ensemble, LearnerRecipe, RunFolder, train, train_with_refit
-from labelmapping.mappings.prototypes import class_means
+from labelmapping.learners import (
+    Ensemble,
+    LearnerRecipe,
+    LearningData,
+    RunFolder,
+    train,
+    train_with_refit,
+)
+from labelmapping.mappings import (
+    ClassStatistics,
+    class_statistics,
+    natural_order,
+    product_quantisation,
+)
 
 SITES, CURVE_POINTS, ROWS = 4, 12, 4096
+# A curve is measured on one in so many held-out characters.
+THINNED = 16
 HEADER = [
     "code", "seed", "hidden", "parameters", "sites", "train top-1", "top-1", "top-10", "steps",
     "seconds", "fit s",
 ]  # fmt: skip
-Maker = Callable[[int, np.ndarray], LabelMapping]
-# Name: the code, and the width of its head's hidden layer. Rows that end in "refit" learn the code
-# anew from the trunk's features after a quarter of the steps, which count.
-CODES: dict[str, tuple[Maker, int]] = {
-    "one-hot": (lambda n, _: MixedMapping.one_hot(n), 0),
-    "simplex q=181": (lambda n, _: SimplexMapping(n, SITES, field_order=181), 1024),
-    "mixed 173-191": (lambda n, _: MixedMapping(n, [173, 179, 181, 191]), 1024),
-    "random q=181": (lambda n, _: RandomMapping(n, SITES, 181), 1024),
-    "hashed q=181": (lambda n, _: HashedMapping(n, SITES, 181), 1024),
-    "learned q=181": (lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=181), 1024),
-    "learned q=256": (lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=256), 768),
-    "learned wide": (lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=256), 1090),
-    "learned q=181, refit": (lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=181), 1024),
-    "learned q=256, refit": (lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=256), 768),
-    "learned wide, refit": (
-        lambda _, p: LearnedMapping.fit(p, SITES, alphabet_size=256),
-        1090,
-    ),
-    "learned q=256, 8 sites": (lambda _, p: LearnedMapping.fit(p, 8, alphabet_size=256), 580),
+# From the number of classes, what was seen of them, and the seed.
+Maker = Callable[[int, ClassStatistics, int], LabelMapping]
+
+
+def _ordered(n_classes: int, seen: ClassStatistics, seed: int) -> LabelMapping:
+    order = natural_order(seen.means, 181, seed=seed)
+    return SimplexMapping(
+        n_classes, SITES, field_order=181, points=["infinity", 0, 1, 2], order=order
+    )
+
+
+def _product(_: int, seen: ClassStatistics, seed: int) -> LabelMapping:
+    return product_quantisation(seen.means, SITES, alphabet_size=181, seed=seed)
+
+
+def _learned(size: int, n_sites: int = SITES) -> Maker:
+    return lambda _, seen, seed: LearnedMapping.fit(
+        seen.means, n_sites, alphabet_size=size, covariance=seen.covariance, seed=seed
+    )
+
+
+def _plain(size: int) -> Maker:
+    return lambda _, seen, seed: LearnedMapping.fit(
+        seen.means, SITES, alphabet_size=size, seed=seed
+    )
+
+
+class Row(NamedTuple):
+    """A code, the width of its head's hidden layer, and of fewer features than the trunk's 128."""
+
+    mapping: Maker
+    hidden: int = 0
+    features: int | None = None
+
+
+# Rows that end in "refit" learn the code anew from the trunk's features after a quarter of the
+# steps, which count. "Plain" ones do not know how the training faces scatter.
+CODES = {
+    "one-hot": Row(lambda n, *_: MixedMapping.one_hot(n)),
+    "one-hot d=64": Row(lambda n, *_: MixedMapping.one_hot(n), features=64),
+    "one-hot d=32": Row(lambda n, *_: MixedMapping.one_hot(n), features=32),
+    "simplex q=181": Row(lambda n, *_: SimplexMapping(n, SITES, field_order=181), 1024),
+    "ordered simplex q=181": Row(_ordered, 1024),
+    "mixed 173-191": Row(lambda n, *_: MixedMapping(n, [173, 179, 181, 191]), 1024),
+    "random q=181": Row(lambda n, _, seed: RandomMapping(n, SITES, 181, seed=seed), 1024),
+    "hashed q=181": Row(lambda n, _, seed: HashedMapping(n, SITES, 181, seed=seed), 1024),
+    "product q=181": Row(_product, 1024),
+    "learned q=181, plain": Row(_plain(181), 1024),
+    "learned q=181": Row(_learned(181), 1024),
+    "learned q=256": Row(_learned(256), 768),
+    "learned q=181, refit": Row(_learned(181), 1024),
+    "learned q=256, refit": Row(_learned(256), 768),
+    "learned q=256, 8 sites, refit": Row(_learned(256, 8), 580),
 }
 
 
@@ -73,75 +125,96 @@ def run(
     data = learning_data(characters)
     size = 4096
     images, ids = characters.train_images, characters.train_ids
-    prototypes = class_means(
+    seen = class_statistics(
         (
-            (images[start : start + size] / np.float32(255), ids[start : start + size])
+            (_blurred(images[start : start + size]), ids[start : start + size])
             for start in range(0, len(ids), size)
         ),
         data.n_classes,
     )
-    sample = sample_rows(len(data.train_ids), ROWS, 0)
-    lines, entries, curves = [], [], {}
+    entries = []
     for seed in seeds:
         for name in rows or CODES:
-            maker, hidden = CODES[name]
-            started = time.perf_counter()
-            mapping = maker(data.n_classes, prototypes)
-            fitted = time.perf_counter() - started
-            recipe = _recipe(mapping, hidden, steps)
             place = folder / f"{name.replace(' ', '-').replace(',', '')}-seed{seed}"
-            if name.endswith("refit"):
-                first = recipe.epochs // 4
-                done = train_with_refit(recipe, data, place, first_epochs=first, seed=seed)
-            else:
-                first, done = 0, train(recipe, data, place, seed=seed)
-            ensemble = Ensemble.load(done.path)
-            answers = answer(ensemble, data.held_out_inputs, data.held_out_ids)
-            entry: dict[str, Any] = {
-                "code": name,
-                "seed": seed,
-                "hidden": hidden,
-                "parameters": ensemble.parameters,
-                "site_accuracies": answers.site_accuracies(),
-                "train_top1": accuracy(ensemble, data.train_inputs[sample], data.train_ids[sample]),
-                "top1": answers.accuracy(),
-                "top10": answers.accuracy(10),
-                "steps": steps,
-                "seconds": done.report("all").seconds
-                + (RunFolder.load(place / "first").report("all").seconds if first else 0.0),
-                "fit_seconds": fitted,
-            }
-            del answers
+            entry = _row(name, seed, seen, data, steps, place)
             entries.append(entry)
-            lines.append(_line(entry))
-            print(" | ".join(lines[-1]), flush=True)  # noqa: T201
-            if seed == seeds[0]:
-                curves[name] = {
-                    (first + epoch) * steps // recipe.epochs: accuracy(
-                        Ensemble.load(done.path, epoch=epoch),
-                        data.held_out_inputs[::8],
-                        data.held_out_ids[::8],
-                    )
-                    for epoch in done.recipe.keep_epochs
-                }
+            print(" | ".join(_line(entry)), flush=True)  # noqa: T201
+    curves = {
+        entry["code"]: {int(step): share for step, share in entry["curve"].items()}
+        for entry in entries
+        if entry["seed"] == seeds[0]
+    }
     results = {
         "experiment": f"{class_set}: {data.n_classes} classes, held-out face "
         f"{characters.test_face}; prototypes from {len(characters.train_faces)} training faces",
         "machine": machine(),
         "rows": entries,
-        "curves": {name: {str(k): v for k, v in points.items()} for name, points in curves.items()},
     }
-    write_results(folder, results, (HEADER, lines))
+    write_results(folder, results, (HEADER, [_line(entry) for entry in entries]))
     save_curves(folder / "curves.png", f"Held-out top-1, {class_set}", "step", curves)
 
 
-def _recipe(mapping: LabelMapping, hidden: int, steps: int) -> LearnerRecipe:
+def _row(
+    name: str, seed: int, seen: ClassStatistics, data: LearningData, steps: int, place: Path
+) -> dict[str, Any]:
+    """Train and measure a row, or read what an earlier start measured."""
+    measured = place / "measured.json"
+    if measured.is_file():
+        known: dict[str, Any] = json.loads(measured.read_text(encoding="utf-8"))
+        return known
+    row = CODES[name]
+    started = time.perf_counter()
+    mapping = row.mapping(data.n_classes, seen, seed)
+    fitted = time.perf_counter() - started
+    recipe = _recipe(mapping, row, steps)
+    first = 0
+    if name.endswith("refit"):
+        first = recipe.epochs // 4
+        done = train_with_refit(recipe, data, place, first_epochs=first, seed=seed)
+    else:
+        done = train(recipe, data, place, seed=seed)
+    sample = sample_rows(len(data.train_ids), ROWS, 0)
+    ensemble = Ensemble.load(done.path)
+    answers = answer(ensemble, data.held_out_inputs, data.held_out_ids)
+    entry = {
+        "code": name,
+        "seed": seed,
+        "hidden": row.hidden,
+        "parameters": ensemble.parameters,
+        "site_accuracies": answers.site_accuracies(),
+        "train_top1": accuracy(ensemble, data.train_inputs[sample], data.train_ids[sample]),
+        "top1": answers.accuracy(),
+        "top10": answers.accuracy(10),
+        "steps": steps,
+        "seconds": done.report("all").seconds
+        + (RunFolder.load(place / "first").report("all").seconds if first else 0.0),
+        "fit_seconds": fitted,
+        "curve": {
+            (first + epoch) * steps // recipe.epochs: accuracy(
+                Ensemble.load(done.path, epoch=epoch),
+                data.held_out_inputs[::THINNED],
+                data.held_out_ids[::THINNED],
+            )
+            for epoch in done.recipe.keep_epochs
+        },
+    }
+    write_json(measured, entry)
+    return entry
+
+
+def _blurred(images: NDArray[np.uint8]) -> NDArray[np.float32]:
+    """Grey values in 0..1, blurred by a pixel: strokes a little aside are then alike."""
+    blurred: NDArray[np.float32] = gaussian_filter(images / np.float32(255), (0, 1, 1))
+    return blurred
+
+
+def _recipe(mapping: LabelMapping, row: Row, steps: int) -> LearnerRecipe:
     epochs = next(e for e in range(CURVE_POINTS, 0, -1) if steps % e == 0)
     return LearnerRecipe(
         mapping=mapping,
         trunk="labelmapping.nn:SmallCnn",
-        trunk_options={"side": 24},
-        head_options={"hidden": hidden},
+        trunk_options={"side": 24} | ({"out_features": row.features} if row.features else {}),
+        head_options={"hidden": row.hidden},
         joint=True,
         epochs=epochs,
         steps_per_epoch=steps // epochs,

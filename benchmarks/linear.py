@@ -1,65 +1,127 @@
-"""Linear learners on synthetic classes: an arbitrary code beside a learnt one, and one-hot.
+"""Linear learners on synthetic classes: arbitrary codes, learnt ones, one-hot, and label trees.
 
 Classes are random unit vectors in 64 dimensions, rows are those with normal noise of 0.09 a
 coordinate, five to train and one to test a class. Without structure to find, and with learners
 that cannot memorise, it shows what a code asks of them.
+
+Every row runs in its own process, so its peak of memory is its own, with one thread.
 """
 
 from __future__ import annotations
 
 import csv
-import time
-from collections.abc import Sequence
+import json
+import os
+import resource
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
+from typing import Any, NamedTuple
 
 import numpy as np
 import sympy
-import torch
 from numpy.typing import NDArray
 
-from labelmapping import LabelMapping, LearnedMapping, MixedMapping, SimplexMapping, decode_topk
 from labelmapping.experiments.tables import machine, markdown_table
-from labelmapping.nn import LabelMappingHead
 
 WIDTH, ROWS, NOISE = 64, 5, 0.09
-EPOCHS, BATCH, LEARNING_RATES = 30, 512, (0.01, 0.03)
-# Alphabets of the trials.
-ALPHABETS = {2000: 101, 10_000: 256, 100_000: 512}
-HEADER = ["classes", "seed", "code", "sites", "q", "weights", "train", "held out", "fit s", "s"]
+# Alphabets of learnt codes.
+ALPHABETS = {2000: (101,), 10_000: (256,), 100_000: (512, 800)}
+# CPU seconds and bytes that a row may take.
+LIMIT, MEMORY = 900, 10 * 2**30
+HERE = Path(__file__).parent
+OURS = HERE / "linear_row.py"
+
+
+class Rival(NamedTuple):
+    """A peer: the script that runs it, and its settings by the name of their row."""
+
+    script: Path
+    settings: Mapping[str, Mapping[str, Any]]
+
+
+# "tuned": the best of the search in rivals/README.md.
+RIVALS = {
+    "omikuji": Rival(
+        HERE / "rivals" / "omikuji_row.py",
+        {
+            "omikuji": {},
+            "omikuji, tuned": {"linear_loss_type": 1},  # logistic
+        },
+    ),
+    "napkinxc": Rival(
+        HERE / "rivals" / "napkinxc_row.py",
+        {
+            "napkinXC PLT": {},
+            "napkinXC HSM": {"model": "HSM"},
+            "napkinXC, tuned": {"ensemble": 3},
+        },
+    ),
+    "pecos": Rival(
+        HERE / "rivals" / "pecos_row.py",
+        {
+            "PECOS XLinear": {},
+            "PECOS XLinear, tuned": {
+                "index": {"max_leaf_size": 400},
+                "train": {"threshold": 0.0, "Cp": 100.0},
+            },
+        },
+    ),
+}
+HEADER = [
+    "classes", "seed", "row", "sites", "q", "weights", "held out", "fit s", "train s", "predict s",
+    "all s", "start MiB", "peak MiB",
+]  # fmt: skip
+
+
+class Row(NamedTuple):
+    """What one process is asked for."""
+
+    name: str
+    python: str
+    script: Path
+    settings: Mapping[str, Any]
 
 
 def run(
-    *, sizes: Sequence[int], sites: Sequence[int], seeds: Sequence[int], csv_path: Path | None
+    *,
+    sizes: Sequence[int],
+    sites: Sequence[int],
+    seeds: Sequence[int],
+    rivals: Mapping[str, str],
+    csv_path: Path | None,
 ) -> None:
-    """Print a table; with `csv_path`, write it as CSV too."""
-    print(f"{machine()}\n")  # noqa: T201
-    lines = []
+    """Print a table; with `csv_path`, write it as CSV too. `rivals` has a Python for each."""
+    for name, python in rivals.items():
+        if name not in RIVALS or not python:
+            raise SystemExit(
+                f"--rival must be NAME=PYTHON, NAME of {', '.join(RIVALS)}; got {name!r}"
+            )
+    print(f"{machine()}; one thread a row; seconds are CPU seconds\n")  # noqa: T201
+    for name in RIVALS:
+        if name not in rivals:
+            print(f"{name} is left out: no --rival {name}=PYTHON")  # noqa: T201
+    lines: list[list[str]] = []
+    versions = {}
     for n_classes in sizes:
         for seed in seeds:
-            rows, ids, held_out = draw(n_classes, seed)
-            size = ALPHABETS.get(n_classes, round(2.5 * n_classes**0.5))
-            lines.append(
-                measure("one-hot", MixedMapping.one_hot(n_classes), rows, ids, held_out, seed, 0.0)
-            )
-            print(" | ".join(lines[-1]), flush=True)  # noqa: T201
-            for n_sites in sites:
-                # The class means of the training rows stand for the classes.
-                prototypes = rows.reshape(n_classes, ROWS, WIDTH).mean(axis=1)
-                started = time.perf_counter()
-                learned = LearnedMapping.fit(prototypes, n_sites, alphabet_size=size, seed=seed)
-                fitted = time.perf_counter() - started
-                order = int(sympy.nextprime(size - 1))
-                simplex = SimplexMapping(n_classes, n_sites, field_order=order)
-                for name, mapping, seconds in (
-                    ("simplex", simplex, 0.0),
-                    ("learned", learned, fitted),
-                ):
-                    lines.append(measure(name, mapping, rows, ids, held_out, seed, seconds))
+            with tempfile.TemporaryDirectory() as name:
+                folder = Path(name)
+                write(folder, n_classes, seed, text="omikuji" in rivals)
+                for row in planned(n_classes, seed, sites, rivals):
+                    result = measured(row, folder)
+                    if result is not None and "version" in result:
+                        versions[row.name] = result["version"]
+                    lines.append(line(row, n_classes, seed, result))
                     print(" | ".join(lines[-1]), flush=True)  # noqa: T201
+                    if csv_path is not None:  # at once: a run takes hours
+                        with csv_path.open("w", encoding="utf-8", newline="") as file:
+                            csv.writer(file, lineterminator="\n").writerows([HEADER, *lines])
     print("\n" + markdown_table((HEADER, lines)))  # noqa: T201
-    if csv_path is not None:
-        with csv_path.open("w", encoding="utf-8", newline="") as file:
-            csv.writer(file, lineterminator="\n").writerows([HEADER, *lines])
+    for name, version in versions.items():
+        print(f"{name}: version {version}")  # noqa: T201
 
 
 def draw(
@@ -75,67 +137,75 @@ def draw(
     return rows.astype(np.float32), ids, held_out.astype(np.float32)
 
 
-def measure(
-    name: str,
-    mapping: LabelMapping,
-    rows: NDArray[np.float32],
-    ids: NDArray[np.int64],
-    held_out: NDArray[np.float32],
-    seed: int,
-    fitted: float,
-) -> list[str]:
-    """One line: linear softmaxes by Adam, at the learning rate that fits training rows better."""
-    best: tuple[float, float] = (-1.0, -1.0)
-    started = time.perf_counter()
-    for rate in LEARNING_RATES:
-        head = fit(mapping, rows, ids, seed, rate)
-        train = score(head, mapping, rows[:: ROWS + 2], ids[:: ROWS + 2])
-        best = max(best, (train, score(head, mapping, held_out, np.arange(mapping.n_classes))))
-    seconds = (time.perf_counter() - started) / len(LEARNING_RATES)
-    weights = (WIDTH + 1) * sum(mapping.alphabet_sizes)
+def write(folder: Path, n_classes: int, seed: int, *, text: bool) -> None:
+    """data.npz, and with `text` train.txt and held_out.txt in the format of the XC repository."""
+    rows, ids, held_out = draw(n_classes, seed)
+    np.savez(folder / "data.npz", rows=rows, ids=ids, held_out=held_out)
+    if not text:
+        return
+    form = "%d " + " ".join(f"{i}:%.8g" for i in range(WIDTH)) + "\n"
+    for name, some, labels in (
+        ("train.txt", rows, ids),
+        ("held_out.txt", held_out, np.arange(n_classes)),
+    ):
+        with (folder / name).open("w", encoding="utf-8") as file:
+            file.write(f"{len(some)} {WIDTH} {n_classes}\n")
+            file.writelines(form % (i, *row) for i, row in zip(labels, some, strict=True))
+
+
+def planned(
+    n_classes: int, seed: int, sites: Sequence[int], rivals: Mapping[str, str]
+) -> Iterator[Row]:
+    """The rows of one data set."""
+
+    def ours(code: str, n_sites: int, q: int) -> Row:
+        settings = {"code": code, "sites": n_sites, "q": q, "seed": seed}
+        return Row(code, sys.executable, OURS, settings)
+
+    sizes = ALPHABETS.get(n_classes, (round(2.5 * n_classes**0.5),))
+    yield ours("one-hot", 1, n_classes)
+    for n_sites in sites:
+        yield ours("simplex", n_sites, int(sympy.nextprime(sizes[0] - 1)))
+        for size in sizes:
+            yield ours("learned", n_sites, size)
+    for name, python in rivals.items():
+        rival = RIVALS[name]
+        for row, settings in rival.settings.items():
+            yield Row(row, python, rival.script, settings)
+
+
+def measured(row: Row, folder: Path) -> dict[str, Any] | None:
+    """What a row's process says of itself; None where it passed a limit."""
+    threads = ("OMP", "OPENBLAS", "MKL", "NUMBA", "RAYON")
+    process = subprocess.Popen(
+        [row.python, str(row.script), str(folder), json.dumps(row.settings)],
+        env=os.environ | {f"{name}_NUM_THREADS": "1" for name in threads},
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (LIMIT, LIMIT))
+    resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
+    out, errors = process.communicate()
+    if process.returncode < 0 or "MemoryError" in errors:
+        return None
+    if process.returncode > 0:
+        raise RuntimeError(f"{row.name} failed:\n{errors[-2000:]}")
+    result: dict[str, Any] = json.loads(out.splitlines()[-1])
+    return result
+
+
+def line(row: Row, n_classes: int, seed: int, result: Mapping[str, Any] | None) -> list[str]:
+    """A line of the table."""
+    start = [f"{n_classes:,}", str(seed), row.name]
+    start += [str(row.settings.get(name, "-")) for name in ("sites", "q")]
+    if result is None:
+        return [*start, "-", "did not finish", *["-"] * 6]
+    seconds = [result.get(name, 0.0) for name in ("fit", "train", "predict")]
     return [
-        f"{mapping.n_classes:,}", str(seed), name, str(mapping.n_sites),
-        str(mapping.alphabet_sizes[0]), f"{weights:,}", f"{100 * best[0]:.1f}",
-        f"{100 * best[1]:.1f}", f"{fitted:.1f}", f"{seconds:.0f}",
-    ]  # fmt: skip
-
-
-def fit(
-    mapping: LabelMapping,
-    rows: NDArray[np.float32],
-    ids: NDArray[np.int64],
-    seed: int,
-    learning_rate: float,
-) -> LabelMappingHead:
-    """One linear layer for all sites."""
-    torch.manual_seed(seed)
-    head = LabelMappingHead(WIDTH, mapping)
-    inputs, target = torch.from_numpy(rows), torch.from_numpy(ids)
-    optimizer = torch.optim.Adam(head.parameters(), lr=learning_rate)
-    steps = EPOCHS * -(-len(target) // BATCH)
-    schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, learning_rate, total_steps=steps)
-    for _ in range(EPOCHS):
-        order = torch.randperm(len(target))
-        for start in range(0, len(order), BATCH):
-            batch = order[start : start + BATCH]
-            optimizer.zero_grad()
-            head(inputs[batch], target[batch]).loss.backward()
-            optimizer.step()
-            schedule.step()
-    return head
-
-
-@torch.no_grad()
-def score(
-    head: LabelMappingHead,
-    mapping: LabelMapping,
-    rows: NDArray[np.float32],
-    ids: NDArray[np.int64],
-) -> float:
-    """Share of rows answered rightly."""
-    hits = 0
-    for start in range(0, len(rows), 1024):
-        log_probs = head.site_log_probs(torch.from_numpy(rows[start : start + 1024]))
-        top = decode_topk(mapping, log_probs, 1).ids[:, 0]
-        hits += int((top == ids[start : start + 1024]).sum())
-    return hits / len(rows)
+        *start,
+        f"{result['weights']:,}" if "weights" in result else "-",
+        f"{100 * result['held_out']:.1f}",
+        *(f"{value:.1f}" for value in (*seconds, sum(seconds))),
+        *(f"{result[name]:.0f}" for name in ("start_mib", "peak_mib")),
+    ]

@@ -2,26 +2,13 @@
 
 from __future__ import annotations
 
-import csv
 import json
 from pathlib import Path
 
 import pytest
-from benchmarks import assignment, linear
+from benchmarks import assignment
 
 from labelmapping.datasets.fonts import installed_faces
-
-
-def test_linear_learners_are_compared(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    path = tmp_path / "linear.csv"
-    linear.run(sizes=[120], sites=[3], seeds=[0], csv_path=path)
-    with path.open(encoding="utf-8", newline="") as file:
-        header, *lines = list(csv.reader(file))
-    assert header == linear.HEADER
-    assert [line[2] for line in lines] == ["one-hot", "simplex", "learned"]
-    held_out = {line[2]: float(line[header.index("held out")]) for line in lines}
-    assert held_out["one-hot"] > 90  # as easy as it is meant to be
-    assert "| classes | seed | code |" in capsys.readouterr().out
 
 
 @pytest.mark.slow

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from labelmapping.errors import ArgumentError, ArgumentTypeError
 from labelmapping.mappings import MixedMapping
-from labelmapping.nn import NextWordLstm, SmallCnn, ThreeConvCnn
+from labelmapping.nn import NextItemAttention, NextWordLstm, SmallCnn, ThreeConvCnn
 
 WORDS = MixedMapping(7409, [107, 109, 113])
 
@@ -21,6 +21,18 @@ def draw_images(*shape: int) -> Tensor:
 
 def draw_words(*shape: int, n_words: int = 7409) -> Tensor:
     return torch.randint(n_words, shape, generator=torch.Generator().manual_seed(0))
+
+
+# A full history, short ones, and an empty one.
+HISTORIES = torch.tensor(
+    [[7, 3, 4, 4, 1], [-1, -1, 3, 4, 1], [-1, -1, -1, -1, 9], [-1, -1, -1, -1, -1]]
+)
+
+
+def new_attention(**options: Any) -> NextItemAttention:
+    torch.manual_seed(0)
+    options = {"length": 5, "width": 8, **options}
+    return NextItemAttention(MixedMapping.one_hot(10), **options).double()
 
 
 def new_lstm(input_mapping: Any = WORDS, **options: Any) -> NextWordLstm:
@@ -101,6 +113,7 @@ def test_in_evaluation_an_answer_depends_on_its_row_alone() -> None:
         (SmallCnn(side=8), draw_images(4, 8, 8)),
         (ThreeConvCnn(), torch.randn(4, 3, 32, 32)),
         (new_lstm(), draw_words(4, 7)),
+        (new_attention(), HISTORIES),
     ]
     for trunk, rows in cases:
         trunk.eval()
@@ -210,3 +223,75 @@ def test_sizes_below_one_are_refused() -> None:
         new_lstm(units=0)
     with pytest.raises(ArgumentError, match="embedding_dim must be at least 1, got 0"):
         new_lstm(embedding_dim=0)
+
+
+def plain_attention(trunk: NextItemAttention, items: list[int]) -> Tensor:
+    """The features of one history without padding, a place at a time."""
+    vectors = trunk.embedding(torch.tensor(items)) + trunk.places[trunk.length - len(items) :]
+    block: Any
+    for block in trunk.blocks:
+        normed = block.norm(vectors)
+        queries = block.query(normed)
+        keys, values = block.key_value(normed).chunk(2, dim=-1)
+        places = []
+        for place in range(len(items)):
+            parts = []
+            for q, k, v in zip(
+                queries[place].chunk(block.heads),
+                keys[: place + 1].chunk(block.heads, dim=1),
+                values[: place + 1].chunk(block.heads, dim=1),
+                strict=True,
+            ):
+                parts.append(torch.softmax(k @ q / len(q) ** 0.5, dim=0) @ v)
+            places.append(torch.cat(parts))
+        vectors = vectors + block.output(torch.stack(places))
+        vectors = vectors + block.dense(vectors)
+    return F.layer_norm(vectors[-1], [8], trunk.norm.weight, trunk.norm.bias)
+
+
+@pytest.mark.parametrize("options", [{}, {"blocks": 1}, {"blocks": 3, "heads": 4}], ids=str)
+def test_attention_equals_its_equations_without_padding(options: dict[str, Any]) -> None:
+    trunk = new_attention(**options).eval()
+    assert len(trunk.blocks) == options.get("blocks", 2)
+    features = trunk(HISTORIES)
+    assert features.shape == (4, trunk.out_features) == (4, 8)
+    for row, history in zip(features, HISTORIES.tolist(), strict=True):
+        items = [item for item in history if item >= 0] or [-1]
+        torch.testing.assert_close(row, plain_attention(trunk, items))
+
+
+def test_attention_takes_shorter_windows_and_refuses_longer_ones() -> None:
+    trunk = new_attention().eval()
+    torch.testing.assert_close(trunk(HISTORIES[1:, 2:]), trunk(HISTORIES[1:]))
+    assert trunk(HISTORIES[:0]).shape == (0, 8)
+    for columns in (0, 6):
+        with pytest.raises(ArgumentError, match=f"must have 1 to 5 columns, got {columns}"):
+            trunk(torch.zeros(2, columns, dtype=torch.int64))
+    with pytest.raises(ArgumentError, match=r"must lie in 0\.\.9"):
+        trunk(torch.tensor([[-2, 3]]))
+    with pytest.raises(ArgumentTypeError, match=r"must be integers, got torch\.float32"):
+        trunk(torch.zeros(1, 5))
+
+
+def test_attention_trains_every_weight_and_drops_out_in_training() -> None:
+    trunk = new_attention(dropout=0.5)
+    assert not torch.equal(trunk(HISTORIES), trunk(HISTORIES))
+    calm = new_attention(dropout=0.0)
+    assert torch.equal(calm(HISTORIES), calm.eval()(HISTORIES))
+    # Not the sum: layer norm keeps that as it is.
+    calm(HISTORIES).pow(3).sum().backward()
+    for name, parameter in calm.named_parameters():
+        assert parameter.grad is not None, name
+        assert bool(parameter.grad.any()), name
+    missing = [0, 2, 5, 6, 8]
+    assert not calm.embedding.weight.grad[missing].any()  # type: ignore[index]
+
+
+def test_attention_refuses_what_does_not_fit() -> None:
+    with pytest.raises(ArgumentError, match="width must be a multiple of heads, 3; got 8"):
+        new_attention(heads=3)
+    for name in ("length", "width", "blocks", "heads"):
+        with pytest.raises(ArgumentError, match=f"{name} must be at least 1, got 0"):
+            new_attention(**{name: 0})
+    recipe = MixedMapping(10, [3, 5]).to_config()
+    assert NextItemAttention(recipe).embedding.mapping == MixedMapping(10, [3, 5])

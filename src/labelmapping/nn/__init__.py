@@ -16,7 +16,7 @@ from .baselines import CutoffHead, NegativeSamplingHead
 from .embedding import LabelMappingEmbedding
 from .functional import label_mapping_cross_entropy
 from .head import HeadOutput, LabelMappingHead
-from .trunks import NextWordLstm, SmallCnn, ThreeConvCnn
+from .trunks import NextItemAttention, NextWordLstm, SmallCnn, ThreeConvCnn
 
 __all__ = [
     "CutoffHead",
@@ -24,6 +24,7 @@ __all__ = [
     "LabelMappingEmbedding",
     "LabelMappingHead",
     "NegativeSamplingHead",
+    "NextItemAttention",
     "NextWordLstm",
     "SmallCnn",
     "ThreeConvCnn",

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 import torch
+import torch.nn.functional as F
 from torch import Tensor, nn
 
 from ..arguments import as_integer
@@ -17,7 +18,7 @@ from ..mappings import LabelMapping
 from .embedding import LabelMappingEmbedding
 from .functional import as_int64
 
-__all__ = ["NextWordLstm", "SmallCnn", "ThreeConvCnn"]
+__all__ = ["NextItemAttention", "NextWordLstm", "SmallCnn", "ThreeConvCnn"]
 
 
 class SmallCnn(nn.Module):
@@ -137,3 +138,123 @@ class NextWordLstm(nn.Module):
             words = as_int64("words", words).clamp(max=self.last_id)
         states, _ = self.lstm(self.embedding(words))
         return torch.relu(self.dense(states[:, -1]))
+
+
+class NextItemAttention(nn.Module):
+    """Self-attention over a user's last items: what comes next (SASRec, Kang and McAuley, 2018).
+
+    Item vectors plus those of their places, counted from the end; then blocks of causal
+    attention and of two dense layers, the first four times as wide, each after layer norm and
+    added to what came in. Only items are computed, not padding, and in the last block only
+    the last place.
+
+    Parameters
+    ----------
+    input_mapping : LabelMapping or its recipe
+        The code of the items (``MixedMapping.one_hot`` for one-hot).
+    length : int, default 20
+        Items of a history, at most.
+    width : int, default 64
+        Of the vectors and of the features; a multiple of `heads`.
+    blocks, heads : int, default 2
+    dropout : float, default 0.2
+        Of the item vectors, and of what each half of a block adds.
+    """
+
+    PADDING = -1
+
+    def __init__(
+        self,
+        input_mapping: LabelMapping | Mapping[str, Any],
+        *,
+        length: int = 20,
+        width: int = 64,
+        blocks: int = 2,
+        heads: int = 2,
+        dropout: float = 0.2,
+    ) -> None:
+        super().__init__()
+        if not isinstance(input_mapping, LabelMapping):
+            input_mapping = LabelMapping.from_config(input_mapping)
+        self.length = as_integer("length", length, 1)
+        self.out_features = as_integer("width", width, 1)
+        if width % as_integer("heads", heads, 1):
+            raise ArgumentError(f"width must be a multiple of heads, {heads}; got {width}")
+        as_integer("blocks", blocks, 1)
+        self.embedding = LabelMappingEmbedding(input_mapping, width, padding_idx=self.PADDING)
+        self.places = nn.Parameter(torch.empty(length, width))
+        for weight in (self.embedding.weight, self.places):
+            nn.init.normal_(weight, std=0.1)
+        self.dropout = nn.Dropout(dropout)
+        self.blocks = nn.ModuleList(_AttentionBlock(width, heads, dropout) for _ in range(blocks))
+        self.norm = nn.LayerNorm(width)
+
+    def forward(self, items: Tensor) -> Tensor:
+        """Histories, int (B, L) with -1 to the left of short ones, to features (B, width).
+
+        L is at most `length`. A history of padding alone is one unknown item.
+        """
+        items = as_int64("items", items)
+        length = items.shape[1]
+        if not 1 <= length <= self.length:
+            raise ArgumentError(f"items must have 1 to {self.length} columns, got {length}")
+        kept = items != self.PADDING
+        kept[:, -1] = True
+        # The cells of the (B, L) grid with an item, and which of them end a row.
+        cells = kept.flatten().nonzero()[:, 0]
+        ends = kept.sum(dim=1).cumsum(dim=0) - 1
+        itself = torch.eye(length, dtype=torch.bool, device=items.device)
+        # Padding looks at itself, so that no softmax is over nothing.
+        mask = (itself.cumsum(dim=1).bool().T & kept[:, None]) | itself
+        vectors = self.embedding(items.flatten()[cells])
+        vectors = self.dropout(vectors + self.places[-length:].index_select(0, cells % length))
+        *first, last = self.blocks
+        for block in first:
+            vectors = block(vectors, cells, mask)
+        return self.norm(last(vectors, cells, kept[:, None], ends))  # type: ignore[no-any-return]
+
+
+class _AttentionBlock(nn.Module):
+    """A block of `NextItemAttention`, on vectors of those cells of a grid that have one."""
+
+    def __init__(self, width: int, heads: int, dropout: float) -> None:
+        super().__init__()
+        self.heads = heads
+        self.norm = nn.LayerNorm(width)
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.output = nn.Linear(width, width)
+        self.dense = nn.Sequential(
+            nn.LayerNorm(width),
+            nn.Linear(width, 4 * width),
+            nn.ReLU(),
+            nn.Linear(4 * width, width),
+        )
+        self.dropout = nn.Dropout(dropout)
+
+    def forward(
+        self, vectors: Tensor, cells: Tensor, mask: Tensor, ends: Tensor | None = None
+    ) -> Tensor:
+        """Vectors (T, width) at `cells` of (B, L) to new ones, or to the (B, width) at `ends`.
+
+        `mask`, bool (B, L, L) or (B, 1, L), says which cells of its row each looks at.
+        """
+        batch, _, length = mask.shape
+        normed = self.norm(vectors)
+        keys, values = self.key_value(normed).chunk(2, dim=-1)
+        keys = self._grid(keys, cells, batch, length)
+        values = self._grid(values, cells, batch, length)
+        if ends is not None:
+            vectors, normed = vectors.index_select(0, ends), normed.index_select(0, ends)
+            cells, length = torch.arange(batch, device=ends.device), 1
+        queries = self._grid(self.query(normed), cells, batch, length)
+        found = F.scaled_dot_product_attention(queries, keys, values, attn_mask=mask[:, None])
+        found = found.transpose(1, 2).flatten(2).flatten(0, 1).index_select(0, cells)
+        vectors = vectors + self.dropout(self.output(found))
+        return vectors + self.dropout(self.dense(vectors))  # type: ignore[no-any-return]
+
+    def _grid(self, vectors: Tensor, cells: Tensor, batch: int, length: int) -> Tensor:
+        """Vectors (T, width) to (B, heads, length, width / heads), zeros where no cell has one."""
+        width = vectors.shape[1]
+        grid = vectors.new_zeros(batch * length, width).index_copy(0, cells, vectors)
+        return grid.view(batch, length, self.heads, width // self.heads).transpose(1, 2)
