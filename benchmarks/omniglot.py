@@ -225,7 +225,7 @@ def measure(
         validation = accuracy(ensemble, data.held_out_inputs, data.held_out_ids)
         trials.append((validation, dropout, ensemble, seconds + done.report("all").seconds))
     validation, dropout, ensemble, seconds = max(trials, key=lambda trial: trial[0])
-    answers = answer(ensemble, data.held_out_inputs, data.held_out_ids)
+    answers = answer(ensemble, task.held_out_inputs, task.held_out_ids)
     sample = sample_rows(len(data.train_ids), ROWS, 0)
     return {
         "learner": row.learner,
