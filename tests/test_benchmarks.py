@@ -21,6 +21,11 @@ def test_codes_are_compared_on_characters(
     results = json.loads((tmp_path / "results.json").read_text(encoding="utf-8"))
     assert [row["code"] for row in results["rows"]] == names
     assert results["rows"][0]["parameters"] == results["rows"][1]["parameters"] == 1_038_588
-    assert list(results["curves"]["learned q=181, refit"])[-1] == "4"
+    assert list(results["rows"][1]["curve"])[-1] == "4"
     assert (tmp_path / "curves.png").stat().st_size > 0
     assert capsys.readouterr().out.count("learned q=181, refit") == 1
+    # Started again, it trains and measures nothing.
+    weights = {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
+    assignment.run(class_set="gb2312-1", steps=4, seeds=[0], rows=names, folder=tmp_path)
+    assert json.loads((tmp_path / "results.json").read_text(encoding="utf-8")) == results
+    assert weights == {path: path.stat().st_mtime_ns for path in tmp_path.rglob("*.safetensors")}
