@@ -95,7 +95,7 @@ def measure(
     shares = mapping.naturalness(prototypes)
     return [
         data, f"{n_classes:,}", str(width), str(n_sites), str(mapping.alphabet_sizes[0]),
-        f"{seconds:.1f}", f"{cpu:.1f}", f"{before:.0f}", f"{peak:.0f}", f"{sum(shares):.4f}",
+        f"{seconds:.3g}", f"{cpu:.3g}", f"{before:.0f}", f"{peak:.0f}", f"{sum(shares):.4f}",
         " ".join(f"{100 * share:.2f}" for share in shares),
     ]  # fmt: skip
 
