@@ -108,7 +108,7 @@ def class_statistics(
     --------
     >>> rows = np.array([[1.0, 0.0], [3.0, 0.0], [0.0, 5.0], [0.0, 7.0]])
     >>> class_statistics([(rows, [0, 0, 1, 1])], 2).covariance.tolist()
-    [[1.0, 0.0], [0.0, 1.0]]
+    [[0.5, 0.0], [0.0, 0.5]]
     """
     means, covariance = _moments(batches, n_classes, n_components, seed, squares=True)
     assert covariance is not None
