@@ -179,6 +179,7 @@ def test_learners_that_draw_at_each_step_go_on_alike(
 
 
 INTERRUPTED = """
+import signal
 import sys
 from pathlib import Path
 import pytorch_lightning as pl
@@ -191,6 +192,7 @@ class Tell(pl.Callback):
     def on_train_batch_end(self, *_):
         print("step", flush=True)
 
+signal.signal(signal.SIGINT, signal.default_int_handler)  # a shell's background jobs ignore it
 long = recipe(epochs=1000, keep_epochs=())
 cli._demo = lambda _: train(long, make_task(), Path(sys.argv[1]), callbacks=lambda _: [Tell()])
 raise SystemExit(cli.main(["demo"]))
