@@ -146,8 +146,8 @@ def _moments(
                 signs /= np.sqrt(np.float32(n_components))
             sums = np.zeros((n_classes, kept))
             products = np.zeros((kept, kept)) if squares else products
-        kept_rows = given if signs is None else given @ signs
-        dense = kept_rows.toarray() if hasattr(kept_rows, "tocsr") else kept_rows
+        projected = given if signs is None else given @ signs
+        dense = projected.toarray() if hasattr(projected, "tocsr") else projected
         rows = np.asarray(dense, np.float64)
         if squares:
             # A point near all rows, so that squares and means do not cancel.
