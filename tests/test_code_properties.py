@@ -70,7 +70,7 @@ class FakeMapping(LabelMapping):
     def has_abstentions(self) -> bool:
         return self._abstentions
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Any = ()) -> Ids:
         return self._symbols(ids, site)
 
     def _resolve(self, sites: tuple[int, ...], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -436,7 +436,7 @@ def test_a_collision_is_found_whatever_the_mapping_claims() -> None:
 
 def test_changed_symbols_are_not_taken_for_the_structure() -> None:
     class Shifted(MixedMapping):
-        def symbols_at(self, ids: Ids, site: int) -> Ids:
+        def symbols_at(self, ids: Ids, site: int, tables: Any = ()) -> Ids:
             return ids // 7 % self.alphabet_sizes[site]
 
     known = properties(Shifted(50, [7, 11, 13]))

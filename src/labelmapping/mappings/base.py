@@ -95,12 +95,17 @@ class LabelMapping(ABC):
         return self._capacity
 
     @abstractmethod
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """Symbols of one site, unchecked: the hook under `encode`.
 
         `ids` is an int64 numpy array or torch tensor of any shape, already
-        checked; the symbols have its type, shape and device.
+        checked; the symbols have its type, shape and device. `tables` are copies of
+        `site_tables` of its type, on its device; without them a tensor's are made anew.
         """
+
+    def site_tables(self, site: int) -> tuple[NDArray[np.integer], ...]:
+        """What `symbols_at` looks one site's symbols up in: nothing where they are computed."""
+        return ()
 
     @abstractmethod
     def _resolve(self, sites: tuple[int, ...], symbols: NDArray[np.int64]) -> NDArray[np.int64]:
@@ -310,3 +315,12 @@ def refuse_overflow(what: str, product: int) -> None:
     """Refuse a product that int64 cannot hold."""
     if product >= INT64_LIMIT:
         raise ArgumentError(f"{what} must stay below 2^63, got {product}")
+
+
+def look_up(table: Ids, index: Ids) -> Ids:
+    """`table[index]` as int64, of the type of `index` and on its device."""
+    if isinstance(index, (np.ndarray, np.generic)):
+        return table[index].astype(np.int64)
+    if isinstance(table, np.ndarray):
+        table = index.new_tensor(table.astype(np.int64))
+    return table[index].long()

@@ -6,7 +6,7 @@ Dietterich and Bakiri (1995); with abstentions Allwein, Schapire and Singer (200
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -225,11 +225,15 @@ class EcocMapping(LabelMapping):
         """The code as a table, where it is one."""
         return self._structure if isinstance(self._structure, CodeTable) else None
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """The side of each class at a site: 1, 0, or -1 for neither."""
         if self._code == "binary":
             return ids // 2**site % 2
-        return self._structure.symbols_at(ids, site)
+        return self._structure.symbols_at(ids, site, tables)
+
+    def site_tables(self, site: int) -> tuple[NDArray[np.integer], ...]:
+        """The site's column of the code, or what digits of the id add to its symbol."""
+        return () if self._code == "binary" else self._structure.site_tables(site)
 
     def _classes_with(self, site: int, symbol: int) -> NDArray[np.int64]:
         if isinstance(self._structure, CodeTable):

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -95,7 +95,7 @@ class HashedMapping(LabelMapping):
         """(a, b) of each site, 0 < a < 2^31 - 1 and 0 <= b < 2^31 - 1."""
         return self._hashes
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """The site's hash of `ids`."""
         factor, offset = self._hashes[site]
         return (ids * factor + offset) % PRIME % self._alphabet_sizes[site]

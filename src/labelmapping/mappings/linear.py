@@ -6,9 +6,10 @@ codes have in common. Knows numpy and sympy; the fields above come from the code
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
-from typing import Any, cast
+from typing import cast
 
 import numpy as np
 from numpy.typing import NDArray
@@ -16,7 +17,7 @@ from sympy.polys.domains import GF
 from sympy.polys.matrices import DomainMatrix
 
 from ..errors import ArgumentError
-from .base import Ids
+from .base import Ids, look_up
 
 __all__ = ["LinearCode", "check_characteristic"]
 
@@ -57,7 +58,7 @@ class LinearCode:
         start = sum(self.widths[:site])
         return slice(start, start + self.widths[site])
 
-    @cached_property
+    @property
     def chunk(self) -> int:
         """How many digits of the id are looked up at a time."""
         digits = 1
@@ -79,15 +80,19 @@ class LinearCode:
                 tables[site, c] = number_of(digits[:, : len(rows)] @ rows % p, p)
         return tables
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """Symbols of one site; `ids` is an int64 numpy array or torch tensor."""
-        base = self.characteristic**self.chunk
         symbols = None
-        for table in self.tables[site]:
-            part = _take(table, ids % base)
+        for table in tables or self.site_tables(site):
+            base = len(table)  # p**chunk, and a constant in a compiled graph
+            part = look_up(table, ids % base)
             ids = ids // base
             symbols = part if symbols is None else self.add(symbols, part, self.widths[site])
         return symbols
+
+    def site_tables(self, site: int) -> tuple[NDArray[np.int64], ...]:
+        """A table for each chunk of digits; see `tables`."""
+        return tuple(self.tables[site])
 
     def add(self, a: Ids, b: Ids, width: int) -> Ids:
         """The sum of numbers of `width` base-p digits, digit by digit and without carries."""
@@ -191,9 +196,3 @@ def number_of(digits: NDArray[np.int64], base: int) -> NDArray[np.int64]:
     """The numbers (...) with these digits (..., width), lowest first."""
     powers = np.array([base**i for i in range(digits.shape[-1])], np.int64)
     return cast(NDArray[np.int64], (digits * powers).sum(axis=-1))
-
-
-def _take(table: NDArray[np.int64], index: Ids) -> Ids:
-    """`table[index]`; for a torch tensor on its own device."""
-    values: Any = table if isinstance(index, (np.ndarray, np.generic)) else index.new_tensor(table)
-    return values[index]

@@ -105,7 +105,7 @@ class MixedMapping(LabelMapping):
         """The one-site case: the class id is its own symbol (2 symbols for a single class)."""
         return cls(n_classes, [max(2, as_integer("n_classes", n_classes, 1))])
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """Residues of `ids` modulo the site's alphabet."""
         return ids % self._alphabet_sizes[site]
 

@@ -146,9 +146,13 @@ class PolynomialMapping(LabelMapping):
         """The code as a matrix over a prime field."""
         return self._linear
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """The residue of each id's polynomial modulo the site's, by number."""
-        return self._linear.symbols_at(ids, site)
+        return self._linear.symbols_at(ids, site, tables)
+
+    def site_tables(self, site: int) -> tuple[NDArray[np.integer], ...]:
+        """What digits of the id add to the site's symbol."""
+        return self._linear.site_tables(site)
 
     def _classes_with(self, site: int, symbol: int) -> NDArray[np.int64]:
         return self._linear.classes_with(site, symbol, self._n_classes)

@@ -157,16 +157,21 @@ class SimplexMapping(LabelMapping):
         """The codewords of a code with an order; else None."""
         return self._table
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """The polynomial of each class's digits at the site's point."""
         if self._table is not None:
-            return self._table.symbols_at(ids, site)
-        return self._symbols_of(ids, site)
+            return self._table.symbols_at(ids, site, tables)
+        return self._symbols_of(ids, site, tables)
 
-    def _symbols_of(self, numbers: Ids, site: int) -> Ids:
+    def site_tables(self, site: int) -> tuple[NDArray[np.integer], ...]:
+        """Codewords where the classes have an order, else nothing where q is a prime."""
+        held = self._table if self._table is not None else self._linear
+        return () if held is None else held.site_tables(site)
+
+    def _symbols_of(self, numbers: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """The polynomial of each number's digits (Horner's rule)."""
         if self._linear is not None:
-            return self._linear.symbols_at(numbers, site)
+            return self._linear.symbols_at(numbers, site, tables)
         order, point = self.field_order, self._points[site]
         power = order ** (self._dimension - 1)
         value = numbers // power % order

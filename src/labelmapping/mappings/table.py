@@ -14,7 +14,7 @@ from numpy.typing import ArrayLike, NDArray
 
 from ..arguments import as_integer, as_integers, check_choice
 from ..errors import ArgumentError, ArgumentTypeError
-from .base import Ids, LabelMapping
+from .base import Ids, LabelMapping, look_up
 from .distances import (
     counting_work,
     distance_counts,
@@ -70,13 +70,14 @@ class CodeTable:
         """Whether some symbol is -1."""
         return bool(self.codewords.min() < 0)
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """One site's symbols, int64; `ids` is an int64 numpy array or torch tensor."""
-        column = self.codewords[:, site]
-        if isinstance(ids, np.ndarray):
-            return column[ids].astype(np.int64)
-        tensor: Any = ids.new_tensor(column.astype(np.int64))
-        return tensor[ids]
+        (column,) = tables or self.site_tables(site)
+        return look_up(column, ids)
+
+    def site_tables(self, site: int) -> tuple[NDArray[np.integer], ...]:
+        """The site's column of the codewords."""
+        return (self.codewords[:, site],)
 
     def classes_with(self, site: int, symbol: int) -> NDArray[np.int64]:
         """Ascending ids of the classes with this symbol; int64."""
@@ -167,9 +168,13 @@ class StoredMapping(LabelMapping):
         """Whether some sites have nothing to say about some classes: symbol -1."""
         return self._table.has_abstentions
 
-    def symbols_at(self, ids: Ids, site: int) -> Ids:
+    def symbols_at(self, ids: Ids, site: int, tables: Sequence[Ids] = ()) -> Ids:
         """Symbols of one site, looked up."""
-        return self._table.symbols_at(ids, site)
+        return self._table.symbols_at(ids, site, tables)
+
+    def site_tables(self, site: int) -> tuple[NDArray[np.integer], ...]:
+        """The site's column of the codewords."""
+        return self._table.site_tables(site)
 
     def _classes_with(self, site: int, symbol: int) -> NDArray[np.int64]:
         return self._table.classes_with(site, symbol)
