@@ -80,15 +80,20 @@ def _plain(size: int) -> Maker:
 
 
 class Row(NamedTuple):
-    """A code, the width of its head's hidden layer, and of fewer features than the trunk's 128."""
+    """A code, the width of its head's hidden layer, and of fewer features than the trunk's 128.
+
+    With `refit` the code is learnt anew from the trunk's features after a quarter of the steps,
+    which count. `normalization` is the head's: a softmax a site, or one over the classes.
+    """
 
     mapping: Maker
     hidden: int = 0
     features: int | None = None
+    refit: bool = False
+    normalization: str = "site"
 
 
-# Rows that end in "refit" learn the code anew from the trunk's features after a quarter of the
-# steps, which count. "Plain" ones do not know how the training faces scatter.
+# "Plain" codes do not know how the training faces scatter.
 CODES = {
     "one-hot": Row(lambda n, *_: MixedMapping.one_hot(n)),
     "one-hot d=64": Row(lambda n, *_: MixedMapping.one_hot(n), features=64),
@@ -102,9 +107,19 @@ CODES = {
     "learned q=181, plain": Row(_plain(181), 1024),
     "learned q=181": Row(_learned(181), 1024),
     "learned q=256": Row(_learned(256), 768),
-    "learned q=181, refit": Row(_learned(181), 1024),
-    "learned q=256, refit": Row(_learned(256), 768),
-    "learned q=256, 8 sites, refit": Row(_learned(256, 8), 580),
+    "learned q=181, refit": Row(_learned(181), 1024, refit=True),
+    "learned q=256, refit": Row(_learned(256), 768, refit=True),
+    "learned q=256, 8 sites, refit": Row(_learned(256, 8), 580, refit=True),
+    "simplex q=181, class": Row(
+        lambda n, *_: SimplexMapping(n, SITES, field_order=181), 1024, normalization="class"
+    ),
+    "learned q=181, class": Row(_learned(181), 1024, normalization="class"),
+    "learned q=181, linear": Row(_learned(181)),
+    "learned q=181, linear, class": Row(_learned(181), normalization="class"),
+    "learned q=256, refit, class": Row(_learned(256), 768, refit=True, normalization="class"),
+    "learned q=256, 8 sites, refit, class": Row(
+        _learned(256, 8), 580, refit=True, normalization="class"
+    ),
 }
 
 
@@ -168,7 +183,7 @@ def _row(
     fitted = time.perf_counter() - started
     recipe = _recipe(mapping, row, steps)
     first = 0
-    if name.endswith("refit"):
+    if row.refit:
         first = recipe.epochs // 4
         done = train_with_refit(recipe, data, place, first_epochs=first, seed=seed)
     else:
@@ -214,7 +229,8 @@ def _recipe(mapping: LabelMapping, row: Row, steps: int) -> LearnerRecipe:
         mapping=mapping,
         trunk="labelmapping.nn:SmallCnn",
         trunk_options={"side": 24} | ({"out_features": row.features} if row.features else {}),
-        head_options={"hidden": row.hidden},
+        head_options={"hidden": row.hidden}
+        | ({} if row.normalization == "site" else {"normalization": row.normalization}),
         joint=True,
         epochs=epochs,
         steps_per_epoch=steps // epochs,

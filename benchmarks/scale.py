@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import csv
 import json
-import resource
 import subprocess
 import sys
 import time
@@ -20,6 +19,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from labelmapping import LearnedMapping
+
+from .usage import peak_mib
 
 HEADER = ["data", "classes", "width", "sites", "q", "s", "CPU s", "MiB before", "peak MiB", "sum"]
 HEADER.append("naturalness of each site, %")
@@ -87,26 +88,17 @@ def measure(
     # Loads and compiles what is loaded and compiled once.
     LearnedMapping.fit(draw(data, 200, width, seed), n_sites, seed=seed)
     prototypes = draw(data, n_classes, width, seed)
-    before = _peak()
+    before = peak_mib()
     started, worked = time.perf_counter(), time.process_time()
     mapping = LearnedMapping.fit(prototypes, n_sites, alphabet_size=alphabet_size, seed=seed)
     seconds, cpu = time.perf_counter() - started, time.process_time() - worked
-    peak = _peak()
+    peak = peak_mib()
     shares = mapping.naturalness(prototypes)
     return [
         data, f"{n_classes:,}", str(width), str(n_sites), str(mapping.alphabet_sizes[0]),
         f"{seconds:.3g}", f"{cpu:.3g}", f"{before:.0f}", f"{peak:.0f}", f"{sum(shares):.4f}",
         " ".join(f"{100 * share:.2f}" for share in shares),
     ]  # fmt: skip
-
-
-def _peak() -> float:
-    """The largest memory of this process so far, in MiB."""
-    status = Path("/proc/self/status")
-    if status.exists():  # Linux counts the parent's in ru_maxrss, if that was larger
-        line = next(li for li in status.read_text().splitlines() if li.startswith("VmHWM"))
-        return int(line.split()[1]) / 1024
-    return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**20  # macOS: bytes
 
 
 if __name__ == "__main__":

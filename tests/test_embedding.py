@@ -3,13 +3,22 @@
 from collections.abc import Sequence
 from typing import cast
 
+import numpy as np
 import pytest
+import safetensors.torch
 import torch
 from torch import Tensor
 
 from labelmapping.errors import ArgumentError, ArgumentTypeError
-from labelmapping.mappings import EcocMapping, LabelMapping, MixedMapping, SimplexMapping
-from labelmapping.nn import LabelMappingEmbedding
+from labelmapping.mappings import (
+    EcocMapping,
+    LabelMapping,
+    MixedMapping,
+    RandomMapping,
+    SimplexMapping,
+    TableMapping,
+)
+from labelmapping.nn import LabelMappingEmbedding, read_mapping
 
 CODE = MixedMapping(1000, [7, 11, 13])
 MAPPINGS = [
@@ -124,13 +133,56 @@ def test_narrow_ids_are_the_same_ids(dtype: torch.dtype, padding_idx: int | None
     assert bool(vectors.any(dim=-1).all())
 
 
-def test_only_the_weight_is_saved() -> None:
+def test_the_weight_and_the_recipe_are_saved() -> None:
     embedding = new_embedding()
-    assert list(embedding.state_dict()) == ["weight"]
+    saved = safetensors.torch.load(safetensors.torch.save(embedding.state_dict()))
+    assert sorted(saved) == ["_extra_state", "weight"]
+    assert read_mapping(saved) == CODE
     other = new_embedding(seed=1)
-    other.load_state_dict(embedding.state_dict())
+    other.load_state_dict(saved)
     ids = draw_ids(CODE, (4,))
     assert torch.equal(other(ids), embedding(ids))
+
+
+def test_weights_of_another_code_are_refused_and_not_loaded() -> None:
+    saved = new_embedding(SimplexMapping(100, 3, field_order=11)).state_dict()
+    # The same alphabets, and other symbols in them.
+    embedding = new_embedding(SimplexMapping(100, 3, field_order=11, points=[4, 5, 6]), seed=1)
+    before = embedding.weight.detach().clone()
+    message = r"class 11 has \[4, 5, 6\] here and \[1, 2, 3\] there; .* points is .*"
+    with pytest.raises(ArgumentError, match=message):
+        embedding.load_state_dict(saved)
+    assert torch.equal(embedding.weight, before)
+    with pytest.raises(ArgumentError, match="the recipes differ: alphabet_sizes is "):
+        new_embedding(MixedMapping(1000, [7, 11, 17])).load_state_dict(new_embedding().state_dict())
+
+
+def test_weights_without_a_recipe_load_and_unknown_names_do_not() -> None:
+    embedding, other = new_embedding(), new_embedding(seed=1)
+    other.load_state_dict({"weight": embedding.weight.detach()})
+    assert torch.equal(other.weight, embedding.weight)
+    for wrong in ({}, {**embedding.state_dict(), "bias": torch.zeros(1)}):
+        with pytest.raises(RuntimeError, match=r"(Missing|Unexpected) key"):
+            other.load_state_dict(wrong)
+
+
+GROWING = [SimplexMapping(100, 3, field_order=11), RandomMapping(100, 3, alphabet_size=8, seed=0)]
+
+
+@pytest.mark.parametrize("mapping", GROWING, ids=lambda m: m.kind)
+def test_growing_keeps_every_vector_and_the_weight(mapping: LabelMapping) -> None:
+    embedding = new_embedding(mapping)
+    weight, ids = embedding.weight, torch.arange(100)
+    before = embedding(ids)
+    with pytest.raises(ArgumentError, match=str(mapping.capacity)):
+        embedding.grow(mapping.capacity + 1)
+    embedding.grow(121)
+    assert embedding.weight is weight
+    assert torch.equal(embedding(ids), before)
+    assert len(torch.unique(embedding(torch.arange(121)), dim=0)) == 121
+    embedding.load_state_dict(new_embedding(mapping, seed=1).state_dict())
+    with pytest.raises(ArgumentError, match="n_classes must be at least the present 121, got 100"):
+        embedding.grow(mapping)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)
@@ -173,8 +225,45 @@ def test_bad_arguments_are_refused() -> None:
         LabelMappingEmbedding(CODE, 0)
     with pytest.raises(ArgumentTypeError, match="embedding_dim must be an integer"):
         LabelMappingEmbedding(CODE, 1.5)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentTypeError, match="padding_idx must be an integer"):
+        LabelMappingEmbedding(CODE, 3, padding_idx=0.0)  # type: ignore[arg-type]
+    with pytest.raises(ArgumentError, match=r"mode must be one of .*got 'median'"):
+        LabelMappingEmbedding(CODE, 3, mode="median")
 
 
-def test_its_repr_shows_the_padding() -> None:
+def test_unchecked_ids_are_the_callers_business() -> None:
+    embedding = LabelMappingEmbedding(CODE, WIDTH, check_ids=False)
+    assert torch.equal(embedding(torch.tensor([1001])), embedding(torch.tensor([1001 - 1001])))
+    assert not torch.equal(embedding(torch.tensor([1000])), embedding(torch.tensor([999])))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64, torch.bfloat16], ids=str)
+def test_the_weight_has_the_dtype_and_device_asked_for(dtype: torch.dtype) -> None:
+    embedding = LabelMappingEmbedding(CODE, WIDTH, dtype=dtype, device="meta")
+    assert (embedding.weight.dtype, embedding.weight.device.type) == (dtype, "meta")
+    embedding = embedding.to_empty(device="cpu")
+    embedding.reset_parameters()
+    ids = torch.arange(1000)
+    assert embedding(ids).dtype == dtype
+    expected = n_hot(CODE, ids) @ embedding.weight.detach().double()
+    torch.testing.assert_close(embedding(ids).double(), expected, rtol=1e-2, atol=3e-2)
+
+
+def test_buffers_that_a_loader_fills_with_anything_are_made_anew() -> None:
+    # As transformers does: made on "meta", weights from a file, other buffers from memory.
+    table = TableMapping(CODE.encode(np.arange(1000)))
+    with torch.device("meta"):
+        embedding = LabelMappingEmbedding(table, WIDTH, dtype=torch.float64)
+    for module in embedding.modules():
+        for name, buffer in module.named_buffers(recurse=False):
+            setattr(module, name, torch.full_like(buffer, 99, device="cpu"))
+    saved = LabelMappingEmbedding(table, WIDTH, dtype=torch.float64)
+    embedding.load_state_dict(saved.state_dict(), assign=True)
+    ids = torch.arange(1000)
+    assert torch.equal(embedding(ids), saved(ids))
+
+
+def test_its_repr_is_one_line_as_that_of_an_embedding() -> None:
     assert repr(new_embedding()) == f"LabelMappingEmbedding(mapping={CODE!r}, embedding_dim=3)"
-    assert repr(new_embedding(padding_idx=-1)).endswith("embedding_dim=3, padding_idx=-1)")
+    bag = LabelMappingEmbedding(CODE, 3, padding_idx=-1, mode="max", sparse=True)
+    assert repr(bag).endswith("embedding_dim=3, padding_idx=-1, mode='max', sparse=True)")

@@ -11,9 +11,16 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from labelmapping.errors import ArgumentError, ArgumentTypeError
-from labelmapping.mappings import EcocMapping, LabelMapping, MixedMapping, SimplexMapping
-from labelmapping.nn import label_mapping_cross_entropy
-from labelmapping.nn.functional import check_ids
+from labelmapping.mappings import (
+    EcocMapping,
+    HashedMapping,
+    LabelMapping,
+    MixedMapping,
+    SimplexMapping,
+    TableMapping,
+)
+from labelmapping.nn import CodewordEncoder, label_mapping_cross_entropy
+from labelmapping.nn.targets import check_ids
 
 CODE = MixedMapping(1000, [7, 11, 13])
 MAPPINGS = [
@@ -286,13 +293,17 @@ def test_logits_that_do_not_fit_are_refused() -> None:
     with pytest.raises(ArgumentError, match="one tensor for each of 1 sites, got 3"):
         label_mapping_cross_entropy(logits, target, CODE, sites=[1])
     # As many rows, but in another order: they would be taken for each other.
-    with pytest.raises(ArgumentError, match=r"site 0 must have shape \(2, 3, 7\), got \(3, 2, 7\)"):
-        label_mapping_cross_entropy(draw_logits(CODE, (3, 2)), target, CODE)
-    with pytest.raises(ArgumentError, match=r"site 0 must have shape \(2, 3, 7\), got \(6, 7\)"):
-        label_mapping_cross_entropy(draw_logits(CODE, (6,)), target, CODE)
+    for shape in ((3, 2), (6,)):
+        with pytest.raises(ArgumentError, match=r"target must have shape .*; got \(2, 3\)"):
+            label_mapping_cross_entropy(draw_logits(CODE, shape), target, CODE)
+    with pytest.raises(ArgumentError, match=r"site 1 must have shape \(2, 3, 11\), got \(6, 11\)"):
+        label_mapping_cross_entropy([logits[0], logits[1].flatten(0, 1), logits[2]], target, CODE)
     # Wider than the alphabet: no kernel would complain.
     with pytest.raises(ArgumentError, match=r"site 0 must have shape \(2, 3, 7\), got"):
         label_mapping_cross_entropy(logits[::-1], target, CODE)
+    for joined in (torch.zeros(2, 3, 30), torch.zeros(())):
+        with pytest.raises(ArgumentError, match=r"site_logits must have shape \(\.\.\., 31\)"):
+            label_mapping_cross_entropy(joined, target, CODE)
 
 
 def test_an_unknown_reduction_is_refused() -> None:
@@ -327,3 +338,173 @@ def test_ids_near_10_to_the_12_have_exact_symbols() -> None:
         for row, i in enumerate(ids)
     ]
     torch.testing.assert_close(losses, torch.tensor(expected))
+
+
+TERNARY = EcocMapping(6, "one-versus-one")
+ALL_MAPPINGS = [*MAPPINGS, TERNARY, SimplexMapping(80, 4, field_order=9), HashedMapping(300, 6, 16)]
+
+
+def assert_equal(ours: Tensor, expected: Tensor) -> None:
+    torch.testing.assert_close(ours, expected, rtol=1e-12, atol=1e-12)
+
+
+def smoothed_losses(
+    logits: Sequence[Tensor], target: Tensor, mapping: LabelMapping, smoothing: float
+) -> Tensor:
+    """Per row, the sum of the sites' own losses; a site that abstains adds nothing. (rows,)."""
+    codewords = torch.from_numpy(mapping.encode(target.numpy()))
+    losses = torch.zeros(len(target), dtype=logits[0].dtype)
+    for i, site in enumerate(logits):
+        losses = losses + F.cross_entropy(
+            site, codewords[:, i], ignore_index=-1, reduction="none", label_smoothing=smoothing
+        )
+    return losses
+
+
+@pytest.mark.parametrize("side_by_side", [True, False], ids=["tensor", "sequence"])
+@pytest.mark.parametrize("mapping", ALL_MAPPINGS, ids=lambda m: m.kind + str(m.n_sites))
+def test_options_against_plain_loops_over_sites_and_rows(
+    mapping: LabelMapping, side_by_side: bool
+) -> None:
+    generator = torch.Generator().manual_seed(3)
+    target = torch.randint(mapping.n_classes, (5, 3), generator=generator)
+    target[0, 1], target[3] = -100, -100
+    class_weight = torch.rand(mapping.n_classes, generator=generator, dtype=torch.float64)
+    sample_weight = torch.tensor([1.0, 0.5, 0.0, 1.0, 3.0])
+    for smoothing in (0.0, 0.3):
+        parts = draw_logits(mapping, (5,))
+        logits = torch.cat(parts, dim=1) if side_by_side else parts
+        options: dict[str, Any] = {
+            "weight": class_weight,
+            "sample_weight": sample_weight,
+            "label_smoothing": smoothing,
+        }
+        losses = label_mapping_cross_entropy(logits, target, mapping, **options, reduction="none")
+        total = label_mapping_cross_entropy(logits, target, mapping, **options, reduction="sum")
+        mean = label_mapping_cross_entropy(logits, target, mapping, **options)
+        expected, weights = torch.zeros(5, dtype=torch.float64), torch.zeros(5, dtype=torch.float64)
+        for row in range(5):
+            kept = target[row][target[row] != -100]
+            if len(kept) == 0:
+                continue
+            rows = [x[row].expand(len(kept), -1) for x in parts]
+            own = smoothed_losses(rows, kept, mapping, smoothing) * class_weight[kept]
+            expected[row] = sample_weight[row] * own.mean()
+            weights[row] = sample_weight[row] * class_weight[kept].mean()
+        assert_equal(losses, expected)
+        assert_equal(total, expected.sum())
+        assert_equal(mean, expected.sum() / weights.sum())
+        wanted = torch.autograd.grad(expected.sum(), parts, retain_graph=True)
+        for a, b in zip(torch.autograd.grad(losses.sum(), parts), wanted, strict=True):
+            assert_equal(a, b)
+            assert not a[2:4].any()  # of weight 0, and ignored
+
+
+@pytest.mark.parametrize("mapping", MAPPINGS[:2], ids=lambda m: m.kind)
+@pytest.mark.parametrize("shape", [(), (4,), (2, 3), (0,)], ids=str)
+def test_side_by_side_logits_are_the_sequence(
+    mapping: LabelMapping, shape: tuple[int, ...]
+) -> None:
+    parts = draw_logits(mapping, shape, torch.float32)
+    target = draw_target(mapping, shape)
+    joined = torch.cat(parts, dim=-1)
+    for reduction in ("none", "mean"):
+        ours = label_mapping_cross_entropy(joined, target, mapping, reduction=reduction)
+        plain = label_mapping_cross_entropy(parts, target, mapping, reduction=reduction)
+        torch.testing.assert_close(ours, plain)
+
+
+def test_class_weights_of_a_one_hot_code_are_those_of_cross_entropy() -> None:
+    mapping = MixedMapping.one_hot(50)
+    (logits,) = draw_logits(mapping, (7,))
+    target = draw_target(mapping, (7,))
+    target[2] = -100
+    weight = torch.rand(50, generator=torch.Generator().manual_seed(1), dtype=torch.float64)
+    for reduction in ("mean", "sum", "none"):
+        ours = label_mapping_cross_entropy(
+            logits, target, mapping, weight=weight, reduction=reduction
+        )
+        expected = F.cross_entropy(logits, target, weight=weight, reduction=reduction)
+        assert_equal(ours, expected)
+    nothing = torch.zeros(50)
+    assert label_mapping_cross_entropy(logits, target, mapping, weight=nothing).item() == 0.0
+
+
+@pytest.mark.parametrize("normalization", ["site", "class"])
+def test_gradients_of_all_options_by_finite_differences(normalization: str) -> None:
+    mapping = SimplexMapping(20, 3, field_order=5)
+    target = torch.tensor([[7, -100], [19, 0], [-100, -100]])
+    weight = torch.linspace(0, 1, 20, dtype=torch.float64)
+
+    def loss(logits: Tensor, sample_weight: Tensor) -> Tensor:
+        return label_mapping_cross_entropy(
+            logits,
+            target,
+            mapping,
+            normalization=normalization,
+            label_smoothing=0.2,
+            weight=weight,
+            sample_weight=sample_weight,
+        )
+
+    joined = torch.cat([x.detach() for x in draw_logits(mapping, (3,))], dim=1).requires_grad_()
+    assert torch.autograd.gradcheck(loss, (joined, torch.rand(3).double().requires_grad_()))
+
+
+@pytest.mark.parametrize("dtype", [torch.float32, torch.float64], ids=str)
+def test_weights_of_another_float_type_do_not_change_the_loss_s(dtype: torch.dtype) -> None:
+    logits = draw_logits(CODE, (2,), dtype)
+    for weights in (torch.ones(2, dtype=torch.float64), torch.ones(2).half(), torch.ones(2).int()):
+        for reduction in ("mean", "sum", "none"):
+            loss = label_mapping_cross_entropy(
+                logits, torch.tensor([1, 2]), CODE, sample_weight=weights, reduction=reduction
+            )
+            assert loss.dtype == dtype
+
+
+@pytest.mark.parametrize("mapping", [CODE, MAPPINGS[1]], ids=lambda m: m.kind)
+@pytest.mark.parametrize("normalization", ["site", "class"])
+def test_an_ignored_row_side_by_side_may_be_nan(mapping: LabelMapping, normalization: str) -> None:
+    logits = torch.cat(draw_logits(mapping, (3,), torch.float16), dim=1).detach()
+    logits[1] = torch.nan
+    logits.requires_grad_()
+    target = torch.tensor([5, -100, 42])
+    loss = label_mapping_cross_entropy(logits, target, mapping, normalization=normalization)
+    expected = label_mapping_cross_entropy(
+        logits[::2], target[::2], mapping, normalization=normalization
+    )
+    torch.testing.assert_close(loss, expected)
+    (gradient,) = torch.autograd.grad(loss, logits)
+    assert gradient.dtype == torch.float16
+    assert bool(torch.isfinite(gradient).all())
+    assert gradient.any(dim=1).tolist() == [True, False, True]
+
+
+def test_unchecked_targets_train_whatever_class_has_their_symbols() -> None:
+    logits = draw_logits(CODE, (2,))
+    unchecked, taken = (
+        label_mapping_cross_entropy(logits, torch.tensor(ids), CODE, check_targets=check)
+        for ids, check in (([1006, 3], False), ([5, 3], True))
+    )
+    assert torch.equal(unchecked, taken)
+    ignored = label_mapping_cross_entropy(
+        logits, torch.tensor([-100, 3]), CODE, check_targets=False, reduction="none"
+    )
+    assert ignored[0].item() == 0.0
+
+
+def test_an_encoder_serves_as_the_mapping() -> None:
+    mapping = TableMapping(CODE.encode(range(100)), [7, 11, 13])
+    encoder = CodewordEncoder(mapping, [2, 0])
+    logits = [draw_logits(CODE, (3,))[site] for site in (2, 0)]
+    target = torch.tensor([5, 99, 0])
+    ours = label_mapping_cross_entropy(logits, target, encoder)
+    assert torch.equal(ours, label_mapping_cross_entropy(logits, target, CODE, sites=[2, 0]))
+
+
+@pytest.mark.parametrize("smoothing", [-0.1, 1.1, float("nan")])
+def test_smoothing_outside_its_range_is_refused(smoothing: float) -> None:
+    with pytest.raises(ArgumentError, match=r"label_smoothing must lie in \[0, 1\], got"):
+        label_mapping_cross_entropy(
+            draw_logits(CODE, (1,)), torch.tensor([1]), CODE, label_smoothing=smoothing
+        )

@@ -3,6 +3,7 @@
 import copy
 import math
 import multiprocessing
+import shutil
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from datetime import timedelta
@@ -19,8 +20,20 @@ from torch.utils._pytree import tree_leaves
 
 from labelmapping.decoding import decode_topk
 from labelmapping.errors import ArgumentError
-from labelmapping.mappings import LabelMapping, MixedMapping, SimplexMapping
-from labelmapping.nn import LabelMappingEmbedding, LabelMappingHead, label_mapping_cross_entropy
+from labelmapping.mappings import (
+    EcocMapping,
+    HashedMapping,
+    LabelMapping,
+    MixedMapping,
+    RandomMapping,
+    SimplexMapping,
+)
+from labelmapping.nn import (
+    HeadOutput,
+    LabelMappingEmbedding,
+    LabelMappingHead,
+    label_mapping_cross_entropy,
+)
 
 CODE = MixedMapping(1000, [7, 11, 13])
 HUGE = MixedMapping(10**8, [463, 467, 479])
@@ -222,36 +235,104 @@ def test_N26_the_loss_of_a_row_does_not_depend_on_its_batch() -> None:
         assert torch.equal(alone, losses[row])
 
 
-@pytest.mark.xfail(
-    strict=True,
-    reason="the range check reads the targets' values on the host, which breaks the graph",
-)
-def test_N28_the_head_compiles_without_a_graph_break() -> None:
+COMPILED: dict[str, tuple[LabelMapping, dict[str, Any]]] = {
+    "mixed": (CODE, {"hidden": [8], "weight": [0.5] * 1000}),
+    "simplex over a prime power": (
+        SimplexMapping(80, 4, field_order=9),
+        {"label_smoothing": 0.1},
+    ),
+    "hashed": (HashedMapping(300, 6, 16), {"reduction": "sum"}),
+    "table": (RandomMapping(200, 4, 11), {"normalization": "class", "label_smoothing": 0.1}),
+    "ternary": (EcocMapping(6, "one-versus-one"), {"label_smoothing": 0.1}),
+    "class softmax": (SimplexMapping(256, 4, field_order=16), {"normalization": "class"}),
+}
+
+
+def assert_compiled_is_eager(mapping: LabelMapping, options: dict[str, Any], **how: Any) -> None:
+    """Outputs, losses and gradients of two batch sizes through one compiled head."""
     torch.compiler.reset()
-    head = new_head()
-    compiled = torch.compile(head, fullgraph=True, backend="aot_eager")
+    head = new_head(mapping, **options)
+    compiled = torch.compile(head, fullgraph=True, **how)
     for n_rows in (4, 7):
-        features, target = draw_features(n_rows), draw_target(n_rows)
+        features, target = draw_features(n_rows), draw_target(n_rows, mapping)
+        target[1] = -100
         head.zero_grad()
-        head(features, target).loss.backward()
-        expected = {name: g.clone() for name, g in gradients(head).items()}
+        expected = head(features, target)
+        expected.loss.backward()
+        wanted = {name: g.clone() for name, g in gradients(head).items()}
         head.zero_grad()
         output, loss = compiled(features, target)
         loss.backward()
-        torch.testing.assert_close(output, head(features, target).output, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(output, expected.output, rtol=1e-5, atol=1e-5)
+        torch.testing.assert_close(loss, expected.loss, rtol=1e-5, atol=1e-5)
         for name, gradient in gradients(head).items():
-            torch.testing.assert_close(gradient, expected[name], rtol=1e-5, atol=1e-5)
+            torch.testing.assert_close(gradient, wanted[name], rtol=1e-5, atol=1e-5)
 
 
+@pytest.mark.parametrize(("mapping", "options"), COMPILED.values(), ids=COMPILED)
+def test_N28_the_head_compiles_without_a_graph_break(
+    mapping: LabelMapping, options: dict[str, Any]
+) -> None:
+    assert_compiled_is_eager(mapping, options, backend="aot_eager")
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(
+    shutil.which("g++") is None, reason="inductor needs a C++ compiler, and there is no g++"
+)
+@pytest.mark.parametrize("kind", ["mixed", "simplex over a prime power", "hashed", "table"])
+def test_N28_the_head_compiles_to_machine_code(kind: str) -> None:
+    mapping, options = COMPILED[kind]
+    # One graph for all batch sizes: half the time of one for 4 rows and one for any.
+    assert_compiled_is_eager(mapping, options, backend="inductor", dynamic=True)
+
+
+def test_N28_a_compiled_head_sees_that_it_has_grown() -> None:
+    torch.compiler.reset()
+    head = new_head()
+    compiled = torch.compile(head, fullgraph=True, backend="aot_eager")
+    features, target = draw_features(4), torch.tensor([3, 5, 7, 1000])
+    with pytest.raises(ArgumentError, match=r"0\.\.999 .*; target\[3\] is 1000$"):
+        compiled(features, target)
+    head.grow(1001)
+    assert torch.equal(compiled(features, target).output, head(features, target).output)
+    with pytest.raises(ArgumentError, match=r"0\.\.1000 .*; target\[3\] is 1001$"):
+        compiled(features, target + 1)
+
+
+def test_N30_the_boundaries_of_the_size_are_kept_by_head_and_growth() -> None:
+    for n_classes in (1, 2, 1000, 1001):
+        mapping = MixedMapping(n_classes, [7, 11, 13])
+        last = torch.tensor([n_classes - 1])
+        assert math.isfinite(new_head(mapping)(draw_features(1), last).loss.item())
+        with pytest.raises(ValueError, match=rf"0\.\.{n_classes - 1} .*is {n_classes}$"):
+            new_head(mapping)(draw_features(1), last + 1)
+    head = new_head()
+    for bad, error, message in (
+        (1002, ValueError, "capacity of these alphabets, 1001"),
+        (0, ValueError, "at least 1"),
+        (-3, ValueError, "at least 1"),
+        (10.0, TypeError, "must be an integer"),
+        ("10", TypeError, "must be an integer"),
+    ):
+        with pytest.raises(error, match=message):
+            head.grow(bad)  # type: ignore[arg-type]  # which is the point
+    head.grow(1001)
+
+
+@pytest.mark.parametrize("normalization", ["site", "class"])
 @pytest.mark.parametrize("reduction", ["mean", "sum", "none"])
-def test_N32_an_ignored_target_is_left_out_and_is_not_class_901(reduction: str) -> None:
+def test_N32_an_ignored_target_is_left_out_and_is_not_class_901(
+    reduction: str, normalization: str
+) -> None:
     assert [-100 % size for size in CODE.alphabet_sizes] == CODE.encode(901).tolist()
     head = new_head()
     features = draw_features(2).requires_grad_()
     logits = head.site_logits(features)
     target = torch.tensor([1, -100])
-    loss = label_mapping_cross_entropy(logits, target, CODE, ignore_index=-100, reduction=reduction)
-    alone = label_mapping_cross_entropy([x[:1] for x in logits], target[:1], CODE)
+    options: dict[str, Any] = {"ignore_index": -100, "normalization": normalization}
+    loss = label_mapping_cross_entropy(logits, target, CODE, **options, reduction=reduction)
+    alone = label_mapping_cross_entropy([x[:1] for x in logits], target[:1], CODE, **options)
     expected = torch.stack([alone, torch.zeros(())]) if reduction == "none" else alone
     torch.testing.assert_close(loss, expected)
     (gradient,) = torch.autograd.grad(loss.sum(), features)
@@ -265,6 +346,30 @@ def test_N33_all_targets_ignored_give_a_loss_of_zero_and_zero_gradients() -> Non
     assert loss.item() == 0.0
     assert output.tolist() == [0.0, 0.0, 0.0]
     loss.backward()
+    assert all(not gradient.any() for gradient in gradients(head).values())
+
+
+@pytest.mark.parametrize("normalization", ["site", "class"])
+def test_N35_sample_weights_of_0_and_1_are_a_choice_of_rows(normalization: str) -> None:
+    features, target = draw_features(6), draw_target(6)
+    chosen = torch.tensor([True, False, True, True, False, False])
+    head = new_head(hidden=[8], normalization=normalization)
+    head(features[chosen], target[chosen]).loss.backward()
+    expected = {name: g.clone() for name, g in gradients(head).items()}
+    for weights in (chosen, chosen.int(), chosen.double()):
+        head.zero_grad()
+        features = features.detach().requires_grad_()
+        head(features, target, sample_weight=weights).loss.backward()
+        for name, gradient in gradients(head).items():
+            torch.testing.assert_close(gradient, expected[name])
+        assert features.grad is not None
+        assert torch.equal(features.grad.any(dim=1), chosen)
+    with pytest.raises(ValueError, match=r"sample_weight must have shape \(6,\), got \(3,\)"):
+        head(features, target, sample_weight=torch.ones(3))
+    head.zero_grad()
+    loss = head(features, target, sample_weight=torch.zeros(6)).loss
+    loss.backward()
+    assert loss.item() == 0.0
     assert all(not gradient.any() for gradient in gradients(head).values())
 
 
@@ -316,20 +421,72 @@ def test_N39_the_same_refusal_in_head_loss_embedding_and_encode(ids: Any) -> Non
     assert "must lie in 0..999 (ids are 0-based, 1000 in all)" in refusals.pop()[1]
 
 
-# Dynamo looks at `.grad` of the logits where its graph breaks.
-@pytest.mark.filterwarnings("ignore:The .grad attribute of a Tensor that is not a leaf")
 @pytest.mark.parametrize("ids", BAD_IDS, ids=str)
 def test_N39_the_same_refusal_from_the_compiled_head(ids: Any) -> None:
     tensor = torch.tensor(ids)
     features = torch.zeros(*tensor.shape, WIDTH)
     head = new_head()
     torch.compiler.reset()
-    compiled = torch.compile(head, backend="eager")
+    compiled = torch.compile(head, fullgraph=True, backend="aot_eager")
     good = torch.zeros_like(tensor)
     torch.testing.assert_close(compiled(features, good).output, head(features, good).output)
     assert refusal_of("target", lambda: compiled(features, tensor)) == refusal_of(
         "target", lambda: head(features, tensor)
     )
+
+
+def modes() -> list[Any]:
+    """A device and whether the head is compiled."""
+    no_gpu = pytest.mark.skipif(not torch.cuda.is_available(), reason="torch sees no CUDA device")
+    return [
+        pytest.param("cpu", False, id="cpu"),
+        pytest.param("cpu", True, id="cpu-compiled"),
+        pytest.param("cuda", False, id="cuda", marks=no_gpu),
+        pytest.param("cuda", True, id="cuda-compiled", marks=no_gpu),
+    ]
+
+
+def run_head(target: list[int], device: str, compiled: bool) -> tuple[HeadOutput, Tensor]:
+    """Output and loss of rows in a mode, on the CPU, and the gradient of the last layer."""
+    head = new_head().to(device)
+    torch.compiler.reset()
+    run = torch.compile(head, fullgraph=True, backend="aot_eager") if compiled else head
+    output, loss = run(draw_features(len(target)).to(device), torch.tensor(target, device=device))
+    loss.backward()
+    return HeadOutput(output.cpu(), loss.cpu()), gradients(head)["output.bias"].cpu()
+
+
+@pytest.mark.parametrize(("device", "compiled"), modes())
+def test_the_modular_trap_minus_100_is_left_out_and_not_class_901(
+    device: str, compiled: bool
+) -> None:
+    assert [-100 % size for size in CODE.alphabet_sizes] == CODE.encode(901).tolist()
+    found, gradient = run_head([7, -100], device, compiled)
+    alone, wanted = run_head([7], "cpu", False)
+    assert found.output[1].item() == 0.0
+    torch.testing.assert_close(found.loss, alone.loss)
+    torch.testing.assert_close(gradient, wanted)
+    trapped, _ = run_head([7, 901], device, compiled)
+    assert abs(trapped.loss - alone.loss) > 1e-3
+
+
+@pytest.mark.parametrize(("device", "compiled"), modes())
+def test_the_modular_trap_minus_1_is_refused_and_not_class_1000(
+    device: str, compiled: bool
+) -> None:
+    wider = MixedMapping(1001, [7, 11, 13])
+    assert [-1 % size for size in CODE.alphabet_sizes] == wider.encode(1000).tolist()
+    refusal = refusal_of("target", lambda: run_head([5, -1], device, compiled))
+    assert refusal == refusal_of("target", lambda: run_head([5, -1], "cpu", False))
+    assert refusal == refusal_of("ids", lambda: CODE.encode([5, -1]))
+
+
+@pytest.mark.parametrize(("device", "compiled"), modes())
+def test_the_modular_trap_N_plus_6_is_refused_and_not_class_5(device: str, compiled: bool) -> None:
+    assert [1006 % size for size in CODE.alphabet_sizes] == CODE.encode(5).tolist()
+    refusal = refusal_of("target", lambda: run_head([5, 1006], device, compiled))
+    assert refusal == refusal_of("target", lambda: run_head([5, 1006], "cpu", False))
+    assert refusal == refusal_of("ids", lambda: CODE.encode([5, 1006]))
 
 
 def test_N40_a_target_of_N_is_told_that_ids_are_0_based() -> None:
@@ -368,6 +525,32 @@ def test_N54_the_head_of_10_to_the_8_classes_is_as_large_as_that_of_a_thousand()
     assert len(steps[0]) > 50
     assert max(steps[0]) == (463 + 467 + 479) * 512
     assert set(gradients(head)) == {"output.weight", "output.bias"}
+
+
+def test_N52_no_matrix_of_rows_and_classes_is_made_of_labels() -> None:
+    mapping = MixedMapping(5000, [71, 73])
+    logits = torch.zeros(3000, 71 + 73).requires_grad_()
+    target = draw_target(3000, mapping)
+    with TensorSizes() as step:
+        torch.autograd.backward(label_mapping_cross_entropy(logits, target, mapping))
+    assert max(step.sizes) == logits.numel()
+
+
+def test_N60_probabilities_of_81_000_classes_sum_to_one() -> None:
+    mapping = MixedMapping(81_000, [283, 293, 307])
+    head = new_head(mapping)
+    with torch.no_grad():
+        head.output.bias[5] = -torch.inf  # symbol 5 of site 0 is impossible
+    probs = head.log_prob(draw_features(2) * 10).exp()
+    torch.testing.assert_close(probs.double().sum(dim=1), torch.ones(2).double(), rtol=0, atol=1e-6)
+    assert bool(((probs >= 0) & (probs <= 1)).all())
+    ids = torch.arange(81_000)
+    assert not probs[:, ids % 283 == 5].any()
+    assert bool((probs > 0).any(dim=1).all())
+    with torch.no_grad():  # what is left of site 0 no class has
+        head.output.bias[:283] = -torch.inf
+    uniform = torch.full((2, 81_000), -math.log(81_000))
+    torch.testing.assert_close(head.log_prob(draw_features(2)), uniform)
 
 
 @pytest.mark.parametrize("dtype", [torch.float16, torch.bfloat16], ids=str)

@@ -12,24 +12,40 @@ from torch import Tensor, nn
 
 from ..arguments import as_integer, check_choice
 from ..errors import ArgumentError
-from ..mappings import LabelMapping
-from ..nn import CutoffHead, HeadOutput, LabelMappingHead, NegativeSamplingHead
+from ..mappings import LabelMapping, MixedMapping
+from ..nn import (
+    AdaptiveSoftmaxHead,
+    ClassHead,
+    CutoffHead,
+    HeadOutput,
+    HuffmanHead,
+    LabelMappingHead,
+    NegativeSamplingHead,
+    OneHotHead,
+    TwoLevelHead,
+)
 
 __all__ = ["LearnerNetwork", "LearnerRecipe", "Site", "count_parameters", "derive_seed"]
 
 Site = int | Literal["all"]
-HEADS = ("label-mapping", "negative-sampling", "cut-off")
+# Those that answer as the single site of a one-hot mapping.
+RIVALS: dict[str, Callable[..., ClassHead]] = {
+    "one-hot": OneHotHead,
+    "negative-sampling": NegativeSamplingHead,
+    "hierarchical-huffman": HuffmanHead,
+    "hierarchical-two-level": TwoLevelHead,
+    "adaptive-softmax": AdaptiveSoftmaxHead,
+    "cut-off": CutoffHead,
+}
+HEADS = ("label-mapping", *RIVALS)
 LARGEST_FLOAT32 = 3.4e38
 SCHEDULES = ("constant", "one-cycle")
 
 
 class LearnerNetwork(nn.Module):
-    """A trunk and a head.
+    """A trunk and a head."""
 
-    The head has ``forward(features, target)`` and ``site_log_probs(features)``.
-    """
-
-    def __init__(self, trunk: nn.Module, head: nn.Module) -> None:
+    def __init__(self, trunk: nn.Module, head: ClassHead) -> None:
         super().__init__()
         self.trunk = trunk
         self.head = head
@@ -40,8 +56,7 @@ class LearnerNetwork(nn.Module):
 
     def site_log_probs(self, inputs: Tensor) -> tuple[Tensor, ...]:
         """Log-probabilities (B, q_i), one tensor for each of the learner's sites."""
-        head = cast(LabelMappingHead, self.head)
-        return head.site_log_probs(self.trunk(inputs))
+        return self.head.site_log_probs(self.trunk(inputs))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +70,11 @@ class LearnerRecipe:
         ``module:Class`` of a module with `out_features`.
     trunk_options, head_options : dict
         Keyword arguments as JSON values.
-    head : {"label-mapping", "negative-sampling", "cut-off"}
-        The last two answer as the single site of a one-hot mapping.
+    head : {"label-mapping", "one-hot", "negative-sampling", "hierarchical-huffman", \
+            "hierarchical-two-level", "adaptive-softmax", "cut-off"}
+        All but the first answer as the single site of a one-hot mapping. MACH is no head
+        here: it trains as "label-mapping" and differs in how answers are put together, so
+        a `MachHead` takes the weights of such a learner.
     joint : bool
         One network for all sites, or one a site.
     epochs, batch_size : int
@@ -91,6 +109,12 @@ class LearnerRecipe:
         as_integer("batch_size", self.batch_size, 2)
         if self.steps_per_epoch is not None:
             as_integer("steps_per_epoch", self.steps_per_epoch, 1)
+        if self.head == "mach":
+            raise ArgumentError(
+                'head must be "label-mapping" for MACH, over a HashedMapping: it trains to the '
+                "same weights, which a MachHead can load, and answers by averages, where an "
+                "Ensemble adds log-probs"
+            )
         check_choice("head", self.head, HEADS)
         check_choice("schedule", self.schedule, SCHEDULES)
         if not 0 < self.learning_rate < LARGEST_FLOAT32:
@@ -100,8 +124,11 @@ class LearnerRecipe:
         for epoch in self.keep_epochs:
             if not 1 <= epoch <= self.epochs:
                 raise ArgumentError(f"keep_epochs must lie in 1..{self.epochs}, got {epoch}")
-        if self.head != "label-mapping" and self.mapping.n_sites != 1:
-            raise ArgumentError(f"head {self.head!r} needs a mapping of one site (one-hot)")
+        if self.head in RIVALS and self.mapping != MixedMapping.one_hot(self.mapping.n_classes):
+            raise ArgumentError(
+                f"head {self.head!r} needs a mapping of one site (MixedMapping.one_hot), "
+                f"got {self.mapping!r}"
+            )
 
     def learners(self) -> tuple[Site, ...]:
         """The names of the recipe's learners: "all", or every site."""
@@ -141,15 +168,19 @@ class LearnerRecipe:
 
     def _head(
         self, learner: Site, width: int, class_counts: Tensor, options: dict[str, Any]
-    ) -> nn.Module:
-        if self.head == "cut-off":
-            return CutoffHead(width, self.mapping.n_classes, class_counts=class_counts, **options)
+    ) -> ClassHead:
+        if self.head == "label-mapping":
+            return LabelMappingHead(width, self.mapping, sites=self.sites_of(learner), **options)
+        counts: dict[str, Any] = {"class_counts": class_counts}
+        if self.head == "one-hot":
+            counts = {}
         if self.head == "negative-sampling":
-            counts = class_counts if options.pop("noise", "uniform") == "unigram" else None
-            return NegativeSamplingHead(
-                width, self.mapping.n_classes, class_counts=counts, **options
-            )
-        return LabelMappingHead(width, self.mapping, sites=self.sites_of(learner), **options)
+            noise = options.setdefault("noise", "uniform")
+            if noise == "unigram":  # the name of "frequency" in recipes of earlier versions
+                noise = options["noise"] = "frequency"
+            if noise != "frequency":
+                counts = {}
+        return RIVALS[self.head](width, self.mapping, **counts, **options)
 
     def to_config(self) -> dict[str, Any]:
         """The recipe as JSON values; `from_config` rebuilds it."""

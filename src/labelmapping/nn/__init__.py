@@ -12,21 +12,39 @@ except ImportError as error:
         "labelmapping.nn needs torch: pip install 'labelmapping[torch]'"
     ) from error
 
-from .baselines import CutoffHead, NegativeSamplingHead
+from .base import ClassHead, HeadOutput, TopClasses
+from .baselines import AdaptiveSoftmaxHead, CutoffHead
+from .class_softmax import ClassNormalization
+from .codewords import CodewordEncoder
 from .embedding import LabelMappingEmbedding
+from .export import export_onnx
 from .functional import label_mapping_cross_entropy
-from .head import HeadOutput, LabelMappingHead
+from .head import LabelMappingHead, MachHead, OneHotHead
+from .hierarchical import HuffmanHead, TwoLevelHead
+from .recipe_state import read_mapping
+from .sampling import NegativeSamplingHead
 from .trunks import NextItemAttention, NextWordLstm, SmallCnn, ThreeConvCnn
 
 __all__ = [
+    "AdaptiveSoftmaxHead",
+    "ClassHead",
+    "ClassNormalization",
+    "CodewordEncoder",
     "CutoffHead",
     "HeadOutput",
+    "HuffmanHead",
     "LabelMappingEmbedding",
     "LabelMappingHead",
+    "MachHead",
     "NegativeSamplingHead",
     "NextItemAttention",
     "NextWordLstm",
+    "OneHotHead",
     "SmallCnn",
     "ThreeConvCnn",
+    "TopClasses",
+    "TwoLevelHead",
+    "export_onnx",
     "label_mapping_cross_entropy",
+    "read_mapping",
 ]

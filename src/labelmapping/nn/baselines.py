@@ -1,97 +1,62 @@
-"""Rivals of a code, with the interface of `LabelMappingHead`.
-
-Each answers over all N classes, as the single site of ``MixedMapping.one_hot(N)``;
-one-hot softmax itself is `LabelMappingHead` over that mapping.
-"""
+"""Rivals of a code that rely on classes being of unlike frequency: cut-off, adaptive softmax."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..arguments import as_integer
+from ..arguments import as_integer, as_integers
 from ..errors import ArgumentError
-from .functional import check_ids
-from .head import HeadOutput, at_least_float32
+from ..mappings import LabelMapping
+from .base import ClassHead, log_softmax, one_hot
+from .functional import at_least_float32
+from .targets import check_class_numbers
 
-__all__ = ["CutoffHead", "NegativeSamplingHead"]
+__all__ = ["AdaptiveSoftmaxHead", "CutoffHead", "SingleSiteHead", "frequency_ranks"]
 
 
-class NegativeSamplingHead(nn.Module):
-    """One-hot output trained on the target and a few sampled classes (Mikolov et al., 2013).
+class SingleSiteHead(ClassHead):
+    """A head without a code: its answers over N classes are the single site of a one-hot mapping.
 
-    Each row is `1 + n_negatives` two-class problems: the target against noise.
-    All N classes are scored when answering, so nothing is saved there.
+    Subclasses give `_entry_losses` and `_class_log_probs`.
 
     Parameters
     ----------
-    in_features, n_classes : int
-    n_negatives : int, default 10
-        Negatives per row, drawn anew for each from the noise.
-    class_counts : sequence of numbers, length N, optional
-        The noise is proportional to (count + 1) ** power; default uniform.
-    power : float, default 0.75
-        As in word2vec.
-    log_q_correction : bool, default True
-        Train logits less the log of their expected number of draws, every draw
-        counted (noise contrastive estimation): at the optimum the logits are
-        log-probabilities. Without it they are relative to the noise, and a draw of
-        the target does not count, as in word2vec.
+    in_features : int
+    n_classes : int or LabelMapping
+        N, at least 2; of a mapping its number of classes.
+    **options
+        As in `ClassHead`.
     """
 
-    noise: Tensor
-
-    def __init__(
-        self,
-        in_features: int,
-        n_classes: int,
-        *,
-        n_negatives: int = 10,
-        class_counts: Sequence[float] | Tensor | None = None,
-        power: float = 0.75,
-        log_q_correction: bool = True,
-    ) -> None:
-        super().__init__()
-        self.n_classes = as_integer("n_classes", n_classes, 1)
-        self.n_negatives = as_integer("n_negatives", n_negatives, 1)
-        self.log_q_correction = log_q_correction
-        self.output = nn.Linear(as_integer("in_features", in_features, 1), self.n_classes)
-        counts = torch.zeros(self.n_classes) if class_counts is None else class_counts
-        weights = (check_counts(counts, self.n_classes) + 1) ** power
-        self.register_buffer("noise", (weights / weights.sum()).float())
-        if log_q_correction:
-            # Start as the noise itself, not N times above it.
-            with torch.no_grad():
-                self.output.bias.copy_(self.noise.log())
-
-    def forward(self, input: Tensor, target: Tensor) -> HeadOutput:
-        """Score the targets against noise: input (B, d), target int (B,).
-
-        `output` is the log-probability of target against noise, not over classes.
-        """
-        check_ids("target", target, self.n_classes)
-        draws = torch.multinomial(self.noise, target.numel() * self.n_negatives, replacement=True)
-        classes = torch.cat([target.long()[:, None], draws.view(-1, self.n_negatives)], dim=1)
-        logits = torch.einsum("bd,bcd->bc", input, self.output.weight[classes])
-        logits = at_least_float32(logits + self.output.bias[classes])
-        if self.log_q_correction:
-            logits = logits - (self.noise[classes] * self.n_negatives).log()
-        output = F.logsigmoid(logits[:, 0])
-        noise = F.logsigmoid(-logits[:, 1:])
-        if not self.log_q_correction:
-            noise = noise * (classes[:, 1:] != target[:, None])
-        loss = -output - noise.sum(dim=1)
-        return HeadOutput(output, loss.mean())
+    def __init__(self, in_features: int, n_classes: int | LabelMapping, **options: Any) -> None:
+        super().__init__(in_features, one_hot(n_classes), **options)
+        as_integer("n_classes", self.n_classes, 2)
 
     def site_log_probs(self, input: Tensor) -> tuple[Tensor, ...]:
-        """Log-softmax of all logits: input (B, d) to a single tensor (B, N)."""
-        return (F.log_softmax(at_least_float32(self.output(input)), dim=-1),)
+        """Log-probabilities over all classes: input (..., d) to a single tensor (..., N)."""
+        self.check_input(input)
+        flat = self._class_log_probs(self.hidden(input).reshape(-1, self.width))
+        return (flat.reshape(*input.shape[:-1], self.n_classes),)
 
 
-class CutoffHead(nn.Module):
+def frequency_ranks(class_counts: Sequence[float] | Tensor | None, n_classes: int) -> Tensor:
+    """Each class's place in the order of falling counts, int64 (N,); ties in the order of ids.
+
+    Without counts the ids themselves.
+    """
+    ranks = torch.arange(n_classes)
+    if class_counts is not None:
+        counts = check_class_numbers("class_counts", class_counts, n_classes)
+        ranks[counts.argsort(descending=True, stable=True)] = torch.arange(n_classes)
+    return ranks
+
+
+class CutoffHead(SingleSiteHead):
     """The `n_symbols` - 1 first classes have a symbol each, all the others share the last.
 
     Class ids must be in order of falling frequency. When answering, the last
@@ -100,10 +65,15 @@ class CutoffHead(nn.Module):
 
     Parameters
     ----------
-    in_features, n_classes, n_symbols : int
+    in_features : int
+    n_classes : int or LabelMapping
+        N, at least 2; of a mapping its number of classes.
+    n_symbols : int
         2 <= n_symbols <= n_classes.
     class_counts : sequence of numbers, length N
         Training frequencies, not negative.
+    **options
+        As in `ClassHead`.
     """
 
     log_share: Tensor
@@ -111,50 +81,122 @@ class CutoffHead(nn.Module):
     def __init__(
         self,
         in_features: int,
-        n_classes: int,
+        n_classes: int | LabelMapping,
         *,
         n_symbols: int,
         class_counts: Sequence[float] | Tensor,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
     ) -> None:
-        super().__init__()
-        self.n_classes = as_integer("n_classes", n_classes, 2)
+        super().__init__(in_features, n_classes, device=device, dtype=dtype, **options)
         self.n_symbols = as_integer("n_symbols", n_symbols, 2)
         if self.n_symbols > self.n_classes:
             raise ArgumentError(
-                f"n_symbols must be at most n_classes, {n_classes}; got {n_symbols}"
+                f"n_symbols must be at most n_classes, {self.n_classes}; got {n_symbols}"
             )
-        self.output = nn.Linear(as_integer("in_features", in_features, 1), self.n_symbols)
-        counts = check_counts(class_counts, self.n_classes)
+        self.output = nn.Linear(
+            self.width, self.n_symbols, bias=options.get("bias", True), device=device, dtype=dtype
+        )
+        counts = check_class_numbers("class_counts", class_counts, self.n_classes)
         # One more each: a class never seen in training keeps a share.
         rest = counts[self.n_symbols - 1 :] + 1
-        self.register_buffer("log_share", (rest / rest.sum()).log().float())
+        self.register_buffer("log_share", (rest / rest.sum()).log().float().to(device))
 
-    def forward(self, input: Tensor, target: Tensor) -> HeadOutput:
-        """Cross-entropy over the symbols: input (B, d), target int (B,)."""
-        check_ids("target", target, self.n_classes)
-        symbols = target.long().clamp(max=self.n_symbols - 1)
-        losses = F.cross_entropy(at_least_float32(self.output(input)), symbols, reduction="none")
-        return HeadOutput(-losses, losses.mean())
+    def _entry_losses(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        """`output` is the log-probability of the target's symbol."""
+        symbols = ids.clamp(max=self.n_symbols - 1)
+        losses = F.cross_entropy(at_least_float32(self.output(features)), symbols, reduction="none")
+        return -losses, losses
 
-    def site_log_probs(self, input: Tensor) -> tuple[Tensor, ...]:
-        """Log-probabilities over all classes: input (B, d) to a single tensor (B, N)."""
-        log_probs = F.log_softmax(at_least_float32(self.output(input)), dim=-1)
+    def _class_log_probs(self, features: Tensor) -> Tensor:
+        log_probs = log_softmax(self.output(features))
         frequent, rest = log_probs[..., :-1], log_probs[..., -1:]
-        return (torch.cat([frequent, rest + self.log_share], dim=-1),)
+        return torch.cat([frequent, rest + self.log_share], dim=-1)
 
 
-def check_counts(class_counts: Sequence[float] | Tensor, n_classes: int) -> Tensor:
-    """Class counts as float64 (N,); refused where one is negative, not finite or missing."""
-    counts = torch.as_tensor(class_counts, dtype=torch.float64)
-    if counts.shape != (n_classes,):
-        raise ArgumentError(
-            f"class_counts must be {n_classes} numbers, got shape {tuple(counts.shape)}"
+class AdaptiveSoftmaxHead(SingleSiteHead):
+    """``nn.AdaptiveLogSoftmaxWithLoss`` (Grave et al., 2017) with the interface of all heads.
+
+    Class ids must be in order of falling frequency, unless `class_counts` give the order.
+
+    Parameters
+    ----------
+    in_features : int
+    n_classes : int or LabelMapping
+        N, at least 2; of a mapping its number of classes.
+    cutoffs : sequence of int, optional
+        Ascending, in 1..N-1: where clusters of rarer classes begin. Default N/20 and N/4, as
+        far as these differ and are at least 1.
+    div_value : float, default 4.0
+        How much narrower each further cluster's features are.
+    class_counts : sequence of numbers, length N, optional
+        Training frequencies, not negative.
+    **options
+        As in `ClassHead`; `bias` is that of the first cluster alone, as in torch.
+    """
+
+    ranks: Tensor
+
+    def __init__(
+        self,
+        in_features: int,
+        n_classes: int | LabelMapping,
+        *,
+        cutoffs: Sequence[int] | None = None,
+        div_value: float = 4.0,
+        class_counts: Sequence[float] | Tensor | None = None,
+        device: torch.device | str | None = None,
+        dtype: torch.dtype | None = None,
+        **options: Any,
+    ) -> None:
+        super().__init__(in_features, n_classes, device=device, dtype=dtype, **options)
+        if cutoffs is None:
+            cutoffs = sorted({max(1, self.n_classes // 20), max(1, self.n_classes // 4)})
+        chosen = as_integers("cutoffs", cutoffs, 1)
+        if list(chosen) != sorted(set(chosen)) or not chosen or chosen[-1] >= self.n_classes:
+            raise ArgumentError(
+                f"cutoffs must ascend and lie in 1..{self.n_classes - 1}, got {list(cutoffs)}"
+            )
+        if not div_value > 0:
+            raise ArgumentError(f"div_value must be positive, got {div_value}")
+        if self.width < div_value ** len(chosen):
+            raise ArgumentError(
+                f"div_value must be at most {self.width ** (1 / len(chosen)):.4g}, so that the "
+                f"last of {len(chosen)} clusters keeps one of {self.width} features; got "
+                f"{div_value}"
+            )
+        self.output = nn.AdaptiveLogSoftmaxWithLoss(
+            self.width,
+            self.n_classes,
+            list(chosen),
+            div_value=div_value,
+            head_bias=options.get("bias", True),
+            device=device,
+            dtype=dtype,
         )
-    bad = torch.nonzero(~(torch.isfinite(counts) & (counts >= 0)))
-    if len(bad):
-        place = int(bad[0])
-        raise ArgumentError(
-            f"class_counts must be finite and at least 0, class_counts[{place}] is "
-            f"{counts[place].item()}"
-        )
-    return counts
+        self.register_buffer("ranks", frequency_ranks(class_counts, self.n_classes).to(device))
+
+    def _entry_losses(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
+        # Not by torch's own forward: that has no gradient for clusters without a target,
+        # fails under autocast, and rounds the sums of two log-probs in half precision.
+        ranks = self.ranks[ids]
+        *cutoffs, _ = self.output.cutoffs
+        frequent = self.output.shortlist_size
+        clusters = sum(((ranks >= cutoff).long() for cutoff in cutoffs), torch.zeros_like(ranks))
+        columns = torch.where(clusters == 0, ranks, frequent - 1 + clusters)
+        log_probs = log_softmax(self.output.head(features)).gather(1, columns[:, None])[:, 0]
+        for i, (tail, cutoff) in enumerate(zip(self.output.tail, cutoffs, strict=True), start=1):
+            rows = (clusters == i).nonzero()[:, 0]
+            places = (ranks[rows] - cutoff)[:, None]
+            within = log_softmax(tail(features[rows])).gather(1, places)[:, 0]
+            log_probs = log_probs.index_add(0, rows, within)
+        return log_probs, -log_probs
+
+    def _class_log_probs(self, features: Tensor) -> Tensor:
+        head = log_softmax(self.output.head(features))
+        frequent = self.output.shortlist_size
+        parts = [head[:, :frequent]]
+        for i, tail in enumerate(self.output.tail):
+            parts.append(head[:, frequent + i, None] + log_softmax(tail(features)))
+        return torch.cat(parts, dim=1)[:, self.ranks]

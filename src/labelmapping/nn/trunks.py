@@ -16,7 +16,7 @@ from ..arguments import as_integer
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
 from .embedding import LabelMappingEmbedding
-from .functional import as_int64
+from .targets import as_int64
 
 __all__ = ["NextItemAttention", "NextWordLstm", "SmallCnn", "ThreeConvCnn"]
 
