@@ -16,7 +16,14 @@ from numpy.typing import NDArray
 from ..compiled import compiled
 from ..mappings import LabelMapping
 
-__all__ = ["for_rows", "scan", "score_blocks"]
+__all__ = [
+    "for_rows",
+    "id_blocks",
+    "scan",
+    "score_blocks",
+    "symbol_columns",
+    "with_abstentions",
+]
 
 # Classes scored at a time: a block's symbols (8 bytes a site) stay in the cache.
 BLOCK = 8192
@@ -47,17 +54,13 @@ def scan(
     ids : int64 array (B, k)
     """
     n_rows = log_probs[0].shape[0]
-    log_probs = _with_abstentions(mapping, log_probs)
+    log_probs = with_abstentions(mapping, log_probs)
     table = np.ascontiguousarray(np.concatenate(log_probs, axis=1))
-    offsets = np.cumsum([0] + [p.shape[1] for p in log_probs[:-1]])
     scores = np.full((n_rows, k), -np.inf)
     ids = np.full((n_rows, k), -1, np.int64)
     found = np.zeros(n_rows, np.int64)
-    for block in _id_blocks(mapping.n_classes, allowed):
-        columns = np.empty((block.size, len(sites)), np.int64)
-        for i, site in enumerate(sites):
-            symbols = mapping.symbols_at(block, site)
-            columns[:, i] = np.where(symbols < 0, log_probs[i].shape[1] - 1, symbols) + offsets[i]
+    for block in id_blocks(mapping.n_classes, allowed):
+        columns = symbol_columns(mapping, sites, log_probs, block)
         extra = np.zeros(block.size) if prior is None else prior(block.copy())
         for_rows(
             n_rows,
@@ -76,21 +79,37 @@ def score_blocks(
     allowed: NDArray[np.int64] | None,
 ) -> Iterator[NDArray[np.float64]]:
     """The scores of all classes, a block (B, block) of them at a time; arguments as in `scan`."""
-    log_probs = _with_abstentions(mapping, log_probs)
-    for block in _id_blocks(mapping.n_classes, allowed):
+    log_probs = with_abstentions(mapping, log_probs)
+    for block in id_blocks(mapping.n_classes, allowed):
         scores = np.zeros((log_probs[0].shape[0], block.size))
         for site, site_log_probs in zip(sites, log_probs, strict=True):
             scores += site_log_probs[:, mapping.symbols_at(block, site)]
         yield scores if prior is None else scores + prior(block.copy())
 
 
-def _with_abstentions(
+def with_abstentions(
     mapping: LabelMapping, log_probs: list[NDArray[np.float64]]
 ) -> list[NDArray[np.float64]]:
     """Where sites abstain (symbol -1), a last column with what that adds to a score: log 1/2."""
     if not mapping.has_abstentions:
         return log_probs
     return [np.pad(p, ((0, 0), (0, 1)), constant_values=np.log(0.5)) for p in log_probs]
+
+
+def symbol_columns(
+    mapping: LabelMapping,
+    sites: tuple[int, ...],
+    log_probs: list[NDArray[np.float64]],
+    ids: NDArray[np.int64],
+) -> NDArray[np.int64]:
+    """Where classes' symbols are when all sites' log-probs are side by side, (m, n_sites)."""
+    columns = np.empty((ids.size, len(sites)), np.int64)
+    offset = 0
+    for i, site in enumerate(sites):
+        symbols, width = mapping.symbols_at(ids, site), log_probs[i].shape[1]
+        columns[:, i] = np.where(symbols < 0, width - 1, symbols) + offset
+        offset += width
+    return columns
 
 
 def for_rows(n_rows: int, work: Callable[[slice], None]) -> None:
@@ -109,7 +128,7 @@ def for_rows(n_rows: int, work: Callable[[slice], None]) -> None:
         list(pool.map(work, map(slice, cuts[:-1], cuts[1:])))
 
 
-def _id_blocks(n_classes: int, allowed: NDArray[np.int64] | None) -> Iterator[NDArray[np.int64]]:
+def id_blocks(n_classes: int, allowed: NDArray[np.int64] | None) -> Iterator[NDArray[np.int64]]:
     size = n_classes if allowed is None else allowed.size
     for start in range(0, size, BLOCK):
         stop = min(start + BLOCK, size)

@@ -8,10 +8,11 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
+from ..compiled import compiled
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
 from .api import best_classes
-from .exhaustive import score_blocks
+from .exhaustive import for_rows, id_blocks, score_blocks, symbol_columns, with_abstentions
 from .problem import ClassPrior, Problem
 
 __all__ = ["LogPartition", "log_partition"]
@@ -20,6 +21,8 @@ __all__ = ["LogPartition", "log_partition"]
 LOOKS = (64, 512)
 # Rows whose classes are scored together when all are.
 ROWS = 256
+# Rows whose probabilities are multiplied side by side: their tables stay in the second cache.
+SIDE_BY_SIDE = 32
 
 
 class LogPartition(NamedTuple):
@@ -99,12 +102,61 @@ def _width(lower: NDArray[np.float64], upper: NDArray[np.float64]) -> NDArray[np
 def _exact(problem: Problem) -> NDArray[np.float64]:
     total = np.full(problem.n_rows, -np.inf)
     for rows, log_probs in problem.batches():
+        left = np.arange(rows.stop - rows.start)
+        if problem.prior_of() is None:
+            total[rows] = _by_products(problem, log_probs)
+            # Too small a sum: by logarithms, which do not underflow.
+            left = np.flatnonzero(np.isneginf(total[rows]))
         # A block holds the scores of all its rows: narrow codes come with many rows.
-        for start in range(0, rows.stop - rows.start, ROWS):
-            part = [site[start : start + ROWS] for site in log_probs]
-            here = slice(rows.start + start, min(rows.start + start + ROWS, rows.stop))
+        for start in range(0, len(left), ROWS):
+            places = left[start : start + ROWS]
+            part, some = [site[places] for site in log_probs], rows.start + places
             for scores in score_blocks(
                 problem.mapping, part, problem.sites, problem.prior_of(), problem.allowed_ids()
             ):
-                total[here] = np.logaddexp(total[here], np.logaddexp.reduce(scores, axis=1))
+                total[some] = np.logaddexp(total[some], np.logaddexp.reduce(scores, axis=1))
     return total
+
+
+def _by_products(problem: Problem, log_probs: list[NDArray[np.float64]]) -> NDArray[np.float64]:
+    """The sum from products of the symbols' probabilities; -inf where those are below 1e-290.
+
+    A product and a sum a class in place of an exponential, for some rows side by side.
+    """
+    log_probs = with_abstentions(problem.mapping, log_probs)
+    tops = [site.max(axis=1) for site in log_probs]
+    finite = [np.where(np.isfinite(top), top, 0.0) for top in tops]
+    table = np.concatenate(
+        [np.exp(site - top[:, None]) for site, top in zip(log_probs, finite, strict=True)], axis=1
+    )
+    parts = [
+        np.ascontiguousarray(table[start : start + SIDE_BY_SIDE].T)
+        for start in range(0, len(table), SIDE_BY_SIDE)
+    ]
+    sums = [np.zeros(part.shape[1]) for part in parts]
+    for block in id_blocks(problem.mapping.n_classes, problem.allowed_ids()):
+        columns = symbol_columns(problem.mapping, problem.sites, log_probs, block)
+
+        def work(places: slice, columns: NDArray[np.int64] = columns) -> None:
+            for part, total in zip(parts[places], sums[places], strict=True):
+                _add_products(part, columns, total)
+
+        for_rows(len(parts), work)
+    found = np.concatenate(sums)
+    with np.errstate(divide="ignore"):
+        logs: NDArray[np.float64] = np.log(np.where(found < 1e-290, 0.0, found)) + sum(finite)
+    return logs
+
+
+@compiled
+def _add_products(table, columns, sums):  # type: ignore[no-untyped-def]
+    """Add each class's product of probabilities, from a table (symbols, rows), to the sums."""
+    products = np.empty_like(sums)
+    for c in range(columns.shape[0]):
+        products[:] = table[columns[c, 0]]
+        for i in range(1, columns.shape[1]):
+            symbol = columns[c, i]
+            for row in range(sums.size):
+                products[row] *= table[symbol, row]
+        for row in range(sums.size):
+            sums[row] += products[row]
