@@ -53,6 +53,32 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
     scale.add_argument("--data", choices=("random", "clusters"), default="random")
     scale.add_argument("--seed", type=int, default=0, help="default %(default)s")
     scale.add_argument("--csv", type=Path, help="where to write the table (default: nowhere)")
+    head = names.add_parser("head", help="a training step of output layers, by N")
+    head.add_argument("--classes", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7, 10**8])
+    head.add_argument("--hidden", type=int, nargs="+", default=[0, 1024], help="default 0 1024")
+    head.add_argument("--memory", type=float, default=10.0, help="GiB a row may need (default 10)")
+    head.add_argument("--csv", type=Path, help="where to write the table (default: nowhere)")
+    estimator = names.add_parser("estimator", help="the scikit-learn estimator beside its peers")
+    estimator.add_argument(
+        "--data",
+        nargs="+",
+        default=["omniglot", "beauty", "2,000", "10,000"],
+        help="default %(default)s; 100,000 and 1,000,000 take long",
+    )
+    estimator.add_argument("--seeds", type=int, nargs="+", default=[0], help="default 0")
+    estimator.add_argument("--rows", nargs="+", help="names of rows (default: all)")
+    estimator.add_argument(
+        "--rival",
+        nargs="+",
+        default=[],
+        metavar="NAME=PYTHON",
+        help="omikuji or napkinxc, with an interpreter that has it (benchmarks/rivals)",
+    )
+    estimator.add_argument(
+        "--limit", type=int, default=600, help="CPU seconds a row may take (default %(default)s)"
+    )
+    estimator.add_argument("--data-dir", type=Path, help="default: LABELMAPPING_DATA")
+    estimator.add_argument("--csv", type=Path, help="where to write the table (default: nowhere)")
     arguments = parser.parse_args()
     # Each imports what it alone needs.
     if arguments.name == "decode":
@@ -79,6 +105,27 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
             rows=arguments.rows,
             folder=arguments.run_dir,
             data_dir=arguments.data_dir,
+        )
+    elif arguments.name == "head":
+        from . import head as heads
+
+        heads.run(
+            sizes=arguments.classes,
+            hidden=arguments.hidden,
+            memory_gib=arguments.memory,
+            csv_path=arguments.csv,
+        )
+    elif arguments.name == "estimator":
+        from . import estimator as classifiers
+
+        classifiers.run(
+            sets=arguments.data,
+            seeds=arguments.seeds,
+            rows=arguments.rows,
+            rivals=dict(rival.partition("=")[::2] for rival in arguments.rival),
+            limit=arguments.limit,
+            data_dir=arguments.data_dir,
+            csv_path=arguments.csv,
         )
     elif arguments.name == "scale":
         from . import scale as fits

@@ -125,15 +125,15 @@ def run(
 
 
 def draw(
-    n_classes: int, seed: int
+    n_classes: int, seed: int, *, width: int = WIDTH, rows_each: int = ROWS, noise: float = NOISE
 ) -> tuple[NDArray[np.float32], NDArray[np.int64], NDArray[np.float32]]:
-    """Training rows with their ids (ROWS a class in a row), and a held-out row a class."""
+    """Training rows with their ids (`rows_each` a class in a row), and a held-out row a class."""
     rng = np.random.default_rng([seed, n_classes])
-    centres = rng.normal(size=(n_classes, WIDTH))
+    centres = rng.normal(size=(n_classes, width))
     centres /= np.linalg.norm(centres, axis=1, keepdims=True)
-    ids = np.repeat(np.arange(n_classes), ROWS)
-    rows = centres[ids] + NOISE * rng.normal(size=(ids.size, WIDTH))
-    held_out = centres + NOISE * rng.normal(size=centres.shape)
+    ids = np.repeat(np.arange(n_classes), rows_each)
+    rows = centres[ids] + noise * rng.normal(size=(ids.size, width))
+    held_out = centres + noise * rng.normal(size=centres.shape)
     return rows.astype(np.float32), ids, held_out.astype(np.float32)
 
 
@@ -174,8 +174,9 @@ def planned(
             yield Row(row, python, rival.script, settings)
 
 
-def measured(row: Row, folder: Path) -> dict[str, Any] | None:
-    """What a row's process says of itself; None where it passed a limit."""
+def measured(row: Row, folder: Path, limit: int | None = None) -> dict[str, Any] | None:
+    """What a row's process says of itself; None where it passed a limit (`limit` CPU seconds)."""
+    seconds = LIMIT if limit is None else limit
     threads = ("OMP", "OPENBLAS", "MKL", "NUMBA", "RAYON")
     process = subprocess.Popen(
         [row.python, str(row.script), str(folder), json.dumps(row.settings)],
@@ -184,7 +185,7 @@ def measured(row: Row, folder: Path) -> dict[str, Any] | None:
         stderr=subprocess.PIPE,
         text=True,
     )
-    resource.prlimit(process.pid, resource.RLIMIT_CPU, (LIMIT, LIMIT))
+    resource.prlimit(process.pid, resource.RLIMIT_CPU, (seconds, seconds))
     resource.prlimit(process.pid, resource.RLIMIT_AS, (MEMORY, MEMORY))
     out, errors = process.communicate()
     if process.returncode < 0 or "MemoryError" in errors:

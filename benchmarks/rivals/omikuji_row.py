@@ -1,7 +1,8 @@
-"""One row of the benchmark `linear` by omikuji: ``PYTHON omikuji_row.py FOLDER SETTINGS``.
+"""One row of `linear` or `estimator` by omikuji: ``PYTHON omikuji_row.py FOLDER SETTINGS``.
 
 Reads train.txt and held_out.txt of the folder, trains and predicts with one thread, prints a line
-of JSON. Settings: fields of its hyper-parameters, and beam_size.
+of JSON. Settings: fields of its hyper-parameters, beam_size, and top_k, labels to answer a row (1
+if not given).
 """
 
 from __future__ import annotations
@@ -19,7 +20,7 @@ from omikuji._libomikuji import ffi, lib
 def main(folder: Path, settings: dict[str, float]) -> None:
     """Train, predict each held-out row, print."""
     start = usage()
-    beam = int(settings.pop("beam_size", 10))
+    beam, top_k = int(settings.pop("beam_size", 10)), int(settings.pop("top_k", 1))
     params = omikuji.Model.default_hyper_param()
     for name, value in settings.items():
         setattr(params, name, value)
@@ -31,20 +32,22 @@ def main(folder: Path, settings: dict[str, float]) -> None:
     model = omikuji.Model(lib.train_omikuji_model(data, params, threads.ptr))
     train = time.process_time() - started
     model.init_prediction_thread_pool(1)
-    hits, n_rows, predict = 0, 0, 0.0
+    hits, hits_of_k, n_rows, predict = 0, 0, 0, 0.0
     with (folder / "held_out.txt").open(encoding="utf-8") as file:
         next(file)
         for line in file:
             label, *pairs = line.split()
             row = [(int(i), float(x)) for i, x in (pair.split(":") for pair in pairs)]
             started = time.process_time()
-            top = model.predict(row, beam_size=beam, top_k=1)
+            top = model.predict(row, beam_size=beam, top_k=top_k)
             predict += time.process_time() - started
             hits += top[0][0] == int(label)
+            hits_of_k += int(label) in [found for found, _ in top]
             n_rows += 1
     row_of_table = {
         "version": version("omikuji"),
         "held_out": hits / n_rows,
+        "top_k": hits_of_k / n_rows,
         "train": train,
         "predict": predict,
         "start_mib": start["mib"],
