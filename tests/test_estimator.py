@@ -387,6 +387,22 @@ def test_N08_new_classes_get_the_next_codewords_and_the_others_stay() -> None:
     assert listed.classes_.tolist() == list(range(20))
 
 
+def test_labels_of_later_calls_are_joined_exactly_or_refused() -> None:
+    X = np.arange(6.0).reshape(3, 2)
+    model = LabelMappingClassifier(GaussianNB(), max_classes=20)
+    with pytest.raises(TypeError, match=r"got int \(row 0: 1\) and str"):
+        model.partial_fit(X, ["a", "b", "c"], classes=[1, 2])
+    model.partial_fit(X, np.array([1, 2, 3], np.uint8), classes=[-7])
+    model.partial_fit(X, [10**20, 10**20 + 1, 1])
+    assert model.classes_.tolist() == [-7, 1, 2, 3, 10**20, 10**20 + 1]
+    with pytest.raises(TypeError, match="and str"):
+        model.partial_fit(X, ["a", "b", "c"])
+    assert len(model.classes_) == model.mapping_.n_classes == 6
+    words = LabelMappingClassifier(GaussianNB(), max_classes=20)
+    words.partial_fit(X, np.array(["b", "a", "b"]), classes=["longer"])
+    assert words.classes_.tolist() == ["a", "b", "longer"]
+
+
 def test_partial_fit_is_there_where_the_learner_has_it() -> None:
     assert not hasattr(LabelMappingClassifier(nearest()), "partial_fit")
     assert hasattr(LabelMappingClassifier(GaussianNB()), "partial_fit")

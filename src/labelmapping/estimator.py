@@ -47,7 +47,7 @@ from sklearn.utils.validation import (
 from .code_choice import ChosenCode, CodeWish, choose_code
 from .decoding import decode_topk, log_partition
 from .decoding.exhaustive import score_blocks
-from .labels import LabelSet
+from .labels import LabelSet, read_labels
 from .mappings import LabelMapping
 from .mappings.assignment import one_thread
 from .site_estimators import FittedSite, SiteTask, fit_site, partial_fit_site, seeded, weight_name
@@ -271,7 +271,7 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
         wanted = labels.classes
         if classes is not None:
             listed, _ = LabelSet.of(classes, "classes")
-            wanted = LabelSet.of(np.concatenate([listed.classes, wanted]))[0].classes
+            wanted = np.unique(_joined(listed.classes, wanted))
         first = not hasattr(self, "sites_")
         if first:
             seeds = check_random_state(self.random_state).randint(np.iinfo(np.int32).max, size=2)
@@ -649,9 +649,9 @@ def _on_one_thread(work: Any, *arguments: Any) -> FittedSite:
 
 
 def _joined(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:
-    """Labels of two arrays in one that holds both exactly."""
-    if a.dtype == b.dtype or {a.dtype.kind, b.dtype.kind} in ({"U"}, {"S"}, {"i"}, {"u"}):
+    """Labels of two arrays in one that holds both exactly; two types of them are refused."""
+    if {a.dtype.kind, b.dtype.kind} in ({"U"}, {"S"}, {"i"}, {"u"}, {"b"}, {"f"}):
         return np.concatenate([a, b])
     values = np.empty(len(a) + len(b), object)
     values[:] = [*a.tolist(), *b.tolist()]
-    return LabelSet.of(values)[0].classes if len(set(values)) == 0 else values
+    return read_labels(values)
