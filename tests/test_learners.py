@@ -431,7 +431,7 @@ def test_N57_a_diverging_learner_is_named_and_the_others_stay(
 
     with pytest.raises(DivergedError, match=r"learner site-01: the loss is nan at step 31"):
         train(recipe(), task, tmp_path, callbacks=lambda site: [Diverge()] if site == 1 else [])
-    assert RunFolder.load(tmp_path).finished() == [0]
+    assert RunFolder.load(tmp_path).finished() == [0, 2]
     assert not (tmp_path / "site-01" / "weights.safetensors").exists()
 
 

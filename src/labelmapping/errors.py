@@ -10,6 +10,8 @@ __all__ = [
     "DataNotFoundError",
     "DivergedError",
     "LabelMappingError",
+    "LearnerLostError",
+    "LearnersFailedError",
     "MissingExtraError",
     "RunMismatchError",
 ]
@@ -40,6 +42,24 @@ class RunMismatchError(LabelMappingError, ValueError):
 
 class DivergedError(LabelMappingError, ArithmeticError):
     """A learner's loss is no longer finite; the message names the learner and the step."""
+
+
+class LearnerLostError(LabelMappingError, RuntimeError):
+    """A learner's process or machine ended before it did; the message names the learner."""
+
+
+class LearnersFailedError(LabelMappingError, RuntimeError):
+    """Some learners could not be trained; the message names each and its cause.
+
+    Attributes
+    ----------
+    failures : dict
+        The last error of each learner that failed: a site or "all" to an exception.
+    """
+
+    def __init__(self, message: str, failures: dict[object, Exception]) -> None:
+        super().__init__(message)
+        self.failures = failures
 
 
 class MissingExtraError(LabelMappingError, ImportError):

@@ -13,17 +13,22 @@ except ImportError as error:
 
 from .data import LearningData
 from .ensemble import Ensemble
-from .executors import train
+from .executors import ProcessExecutor, SerialExecutor
+from .ray_executor import RayExecutor
 from .recipe import LearnerRecipe
 from .refit import feature_statistics, train_with_refit
 from .run import RunFolder
 from .site import train_learner
+from .training import train
 
 __all__ = [
     "Ensemble",
     "LearnerRecipe",
     "LearningData",
+    "ProcessExecutor",
+    "RayExecutor",
     "RunFolder",
+    "SerialExecutor",
     "feature_statistics",
     "train",
     "train_learner",

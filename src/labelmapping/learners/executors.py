@@ -1,94 +1,181 @@
-"""Runs the learners' function over the sites. So far one after the other."""
+"""Where learners run: here one after the other, in processes of this machine, or on Ray.
+
+An executor only maps `perform` over tasks. It knows no recipe and no run folder, and it
+never stops at a failure: what a learner ended with is handed on.
+"""
 
 from __future__ import annotations
 
-import logging
-from collections.abc import Callable, Sequence
+import multiprocessing.connection
+import os
+import pickle
+import signal
+import threading
+from collections import deque
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import Any, Protocol
 
 import pytorch_lightning as pl
 import torch
+import torch.multiprocessing
+from torch import Tensor
 
-from ..errors import ArgumentError
+from ..arguments import as_integer
+from ..errors import LearnerLostError
 from .data import LearningData
 from .recipe import LearnerRecipe, Site
-from .run import RunFolder
-from .site import read_trunk, start_from, train_learner
+from .site import LearnerReport, learner_name, train_learner
 
-__all__ = ["train"]
-
-logger = logging.getLogger(__name__)
+__all__ = ["Executor", "LearnerTask", "ProcessExecutor", "SerialExecutor", "perform"]
 
 
-def train(
-    recipe: LearnerRecipe,
-    data: LearningData,
-    run_folder: str | Path,
-    *,
-    seed: int = 0,
-    learners: Sequence[Site] | None = None,
-    accelerator: str = "auto",
-    callbacks: Callable[[Site], Sequence[pl.Callback]] | None = None,
-    trunk_weights: str | Path | None = None,
-) -> RunFolder:
-    """Train what is missing in a run folder; finished learners keep their bytes.
+@dataclass(frozen=True)
+class LearnerTask:
+    """One learner to train: all that its function needs but the data.
+
+    Attributes
+    ----------
+    recipe, learner, seed, run_folder, accelerator, trunk
+        As `train_learner` takes them.
+    threads : int
+        Of torch, wherever it runs: sums on another number of them differ in their last bits.
+    callbacks : sequence of Lightning callbacks
+        Of the caller, in this process alone.
+    """
+
+    recipe: LearnerRecipe
+    learner: Site
+    seed: int
+    run_folder: Path
+    accelerator: str = "auto"
+    trunk: Mapping[str, Tensor] | None = None
+    threads: int = field(default_factory=torch.get_num_threads)
+    callbacks: Sequence[pl.Callback] = ()
+
+
+# A learner and how its training ended.
+Outcome = tuple[LearnerTask, LearnerReport | Exception]
+
+
+class Executor(Protocol):
+    """Runs tasks, and hands out how each ended as soon as it is known, in any order."""
+
+    def run(self, tasks: Sequence[LearnerTask], data: LearningData) -> Iterator[Outcome]:
+        """Each task once; a failure is an outcome, and the others go on."""
+        ...
+
+
+def perform(task: LearnerTask, data: LearningData) -> LearnerReport:
+    """Train one learner with the task's number of threads."""
+    before = torch.get_num_threads()
+    if before != task.threads:
+        torch.set_num_threads(task.threads)
+    try:
+        return train_learner(
+            task.recipe,
+            task.learner,
+            task.seed,
+            data,
+            task.run_folder,
+            accelerator=task.accelerator,
+            callbacks=task.callbacks,
+            trunk=task.trunk,
+        )
+    finally:
+        if before != task.threads:
+            torch.set_num_threads(before)
+
+
+class SerialExecutor:
+    """One learner after the other, in this process."""
+
+    def run(self, tasks: Sequence[LearnerTask], data: LearningData) -> Iterator[Outcome]:
+        """Each task once, in order."""
+        for task in tasks:
+            try:
+                yield task, perform(task, data)
+            except Exception as error:
+                yield task, error
+
+
+class ProcessExecutor:
+    """Each learner in a process of its own, some at a time; the rows lie in shared memory.
+
+    Scripts need the usual ``if __name__ == "__main__":``, since processes are spawned. They
+    end when this one does, however it does.
 
     Parameters
     ----------
-    learners : sequence of int or "all", optional
-        Which of ``recipe.learners()``. Default all of them.
-    callbacks : function of a learner, optional
-        Lightning callbacks for its training.
-    trunk_weights : path, optional
-        The weights file whose trunk the learners start from; needed where the recipe has a
-        `trunk_sha256`, and not otherwise.
-
-    Raises
-    ------
-    ArgumentError
-        The recipe does not fit the data or cannot be built; nothing is written.
-    RunMismatchError
-        The folder was made with other settings or data, or finished weights are altered.
-    DivergedError
-        From the learner that diverged; the ones before it are finished and stay.
+    max_workers : int, optional
+        Processes at a time. Default: the machine's CPUs over torch's threads.
     """
-    wanted = recipe.learners() if learners is None else tuple(learners)
-    unknown = [learner for learner in wanted if learner not in recipe.learners()]
-    if unknown:
-        raise ArgumentError(f"learners must be among {recipe.learners()}, got {unknown}")
-    if recipe.mapping.n_classes != data.n_classes:
-        raise ArgumentError(
-            f"mapping must have as many classes as the data have labels, {data.n_classes}; "
-            f"got {recipe.mapping.n_classes}"
-        )
-    if (trunk_weights is None) != (recipe.trunk_sha256 is None):
-        raise ArgumentError(
-            "trunk_weights must be given where the recipe has a trunk_sha256, and only there; got "
-            f"{trunk_weights} and {recipe.trunk_sha256}"
-        )
-    trunk = None
-    if trunk_weights is not None and recipe.trunk_sha256 is not None:
-        trunk = read_trunk(Path(trunk_weights), recipe.trunk_sha256)
-    with torch.random.fork_rng(devices=[]):
-        network = recipe.build(recipe.learners()[0], data.class_counts())
-        if trunk is not None:
-            start_from(network, trunk)
-    # What cannot be built was refused before any file.
-    run = RunFolder.create(run_folder, recipe, seed, data)
-    for learner in wanted:
-        if run.is_recorded(learner):
-            logger.info("%s: %s is finished", run.path, learner)
-            run.check_weights(learner)
-            continue
-        report = train_learner(
-            recipe,
-            learner,
-            seed,
-            data,
-            run.path,
-            accelerator=accelerator,
-            callbacks=() if callbacks is None else callbacks(learner),
-            trunk=trunk,
-        )
-        run.record(learner, report)
-    return run
+
+    def __init__(self, max_workers: int | None = None) -> None:
+        if max_workers is None:
+            max_workers = max(1, (os.cpu_count() or 1) // torch.get_num_threads())
+        self.max_workers = as_integer("max_workers", max_workers, 1)
+
+    def run(self, tasks: Sequence[LearnerTask], data: LearningData) -> Iterator[Outcome]:
+        """Each task once; a process that is killed is a `LearnerLostError`."""
+        spawn = torch.multiprocessing.get_context("spawn")
+        waiting = deque(tasks)
+        running: dict[Any, tuple[Any, Any, LearnerTask]] = {}
+        try:
+            while waiting or running:
+                while waiting and len(running) < self.max_workers:
+                    task = waiting.popleft()
+                    receiver, sender = spawn.Pipe(duplex=False)
+                    process = spawn.Process(target=_work, args=(sender, task, data), daemon=True)
+                    process.start()
+                    sender.close()
+                    running[process.sentinel] = process, receiver, task
+                for sentinel in multiprocessing.connection.wait(list(running)):
+                    process, receiver, task = running.pop(sentinel)
+                    process.join()
+                    yield task, _outcome(process, receiver, task)
+        finally:
+            for process, _, _ in running.values():
+                process.terminate()
+                process.join()
+
+
+def _work(sender: Any, task: LearnerTask, data: LearningData) -> None:
+    """In the other process: train, and send how it ended."""
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    try:
+        sender.send(perform(task, data))
+    except Exception as error:
+        sender.send(_sendable(error))
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    assert parent is not None
+    parent.join()
+    os._exit(1)
+
+
+def _sendable(error: Exception) -> Exception:
+    """The error, or where it cannot be pickled one that says the same."""
+    try:
+        pickle.loads(pickle.dumps(error))
+    except Exception:
+        return RuntimeError(f"{type(error).__name__}: {error}")
+    return error
+
+
+def _outcome(process: Any, receiver: Any, task: LearnerTask) -> LearnerReport | Exception:
+    try:
+        if receiver.poll():
+            found: LearnerReport | Exception = receiver.recv()
+            return found
+    except EOFError:
+        pass
+    finally:
+        receiver.close()
+    code = process.exitcode
+    how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
+    return LearnerLostError(f"learner {learner_name(task.learner)}: its process ended {how}")

@@ -20,10 +20,10 @@ from ..mappings import LearnedMapping
 from ..mappings.prototypes import ClassStatistics, class_statistics
 from .data import LearningData
 from .ensemble import Ensemble
-from .executors import train
 from .recipe import LearnerRecipe, Site
 from .run import RunFolder
 from .site import weights_file
+from .training import train
 
 __all__ = ["feature_statistics", "train_with_refit"]
 

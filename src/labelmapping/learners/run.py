@@ -147,8 +147,9 @@ class RunFolder:
         return [s for s in self.recipe.learners() if weights_file(self.learner_folder(s)).exists()]
 
     def is_recorded(self, learner: Site) -> bool:
-        """Whether the learner is finished and noted in run.json."""
-        return learner in self.finished() and learner_name(learner) in self._content["sites"]
+        """Whether the learner is finished and noted as such in run.json."""
+        noted = self._content["sites"].get(learner_name(learner), {})
+        return learner in self.finished() and noted.get("state") == "finished"
 
     def learner_folder(self, learner: Site) -> Path:
         """Where a learner's files lie."""
@@ -175,6 +176,12 @@ class RunFolder:
             **asdict(report),
             "sha256": checksums,
         }
+        write_json(self.path / "run.json", self._content)
+
+    def record_failure(self, learner: Site, error: Exception) -> None:
+        """Note that a learner failed, and of what; gone once it is finished."""
+        cause = f"{type(error).__name__}: {error}"
+        self._content["sites"][learner_name(learner)] = {"state": "failed", "cause": cause}
         write_json(self.path / "run.json", self._content)
 
     def check_weights(self, learner: Site, epoch: int | None = None) -> str:
