@@ -79,6 +79,12 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
     )
     estimator.add_argument("--data-dir", type=Path, help="default: LABELMAPPING_DATA")
     estimator.add_argument("--csv", type=Path, help="where to write the table (default: nowhere)")
+    erasures = names.add_parser("erasures", help="what lost learners cost: CJK characters")
+    erasures.add_argument("--class-set", default="gb2312-1", help="default %(default)s")
+    erasures.add_argument("--steps", type=int, default=2000, help="default %(default)s")
+    erasures.add_argument("--seed", type=int, default=0, help="default %(default)s")
+    erasures.add_argument("--rows", nargs="+", help="names of codes (default: all)")
+    erasures.add_argument("--run-dir", type=Path, help="default runs/erasures-CLASS_SET-STEPS")
     arguments = parser.parse_args()
     # Each imports what it alone needs.
     if arguments.name == "decode":
@@ -126,6 +132,16 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
             limit=arguments.limit,
             data_dir=arguments.data_dir,
             csv_path=arguments.csv,
+        )
+    elif arguments.name == "erasures":
+        from . import erasures as lost
+
+        lost.run(
+            class_set=arguments.class_set,
+            steps=arguments.steps,
+            seed=arguments.seed,
+            rows=arguments.rows,
+            folder=arguments.run_dir,
         )
     elif arguments.name == "scale":
         from . import scale as fits
