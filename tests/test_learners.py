@@ -8,6 +8,7 @@ import logging
 import signal
 import subprocess
 import sys
+import threading
 from pathlib import Path
 from typing import Any
 
@@ -181,6 +182,7 @@ def test_learners_that_draw_at_each_step_go_on_alike(
 INTERRUPTED = """
 import signal
 import sys
+import threading
 from pathlib import Path
 import pytorch_lightning as pl
 from tests.conftest import make_task
@@ -220,6 +222,7 @@ def test_ctrl_c_in_a_training_says_how_to_go_on(tmp_path: Path) -> None:
 
 KILLED = """
 import sys
+import threading
 from pathlib import Path
 import pytorch_lightning as pl
 import torch
@@ -501,6 +504,38 @@ def test_N25_no_batch_of_one_row(task: LearningData, tmp_path: Path) -> None:
         )
 
 
+@pytest.mark.parametrize(
+    ("slow", "seconds", "expected"),
+    [([], 60.0, (0, 1, 2)), ([1], 0.5, (0, 2)), ([0, 1], 0.0, None)],
+    ids=["all in time", "one late", "waits for two"],
+)
+def test_an_answer_in_time_uses_the_sites_that_are_there(
+    separate: Path,
+    task: LearningData,
+    slow: list[int],
+    seconds: float,
+    expected: tuple[int, ...] | None,
+) -> None:
+    ensemble = Ensemble.load(separate)
+    gates = [threading.Event() for _ in slow]
+    for site, gate in zip(slow, gates, strict=True):
+        _, network = ensemble._networks[site]
+        network.trunk.register_forward_pre_hook(lambda *_, gate=gate: gate.wait(30) and None)
+    inputs = task.held_out_inputs
+    if expected is None:  # only one is there until another comes
+        threading.Timer(0.3, gates[0].set).start()
+        expected = (0, 2)
+    top, sites = ensemble.topk_within(inputs, 3, seconds)
+    for gate in gates:
+        gate.set()
+    assert sites == expected
+    same = Ensemble.load(separate).topk(inputs, 3, sites=sites)
+    assert (top.ids == same.ids).all()
+    assert (top.scores == same.scores).all()
+    with pytest.raises(ArgumentError, match="seconds must be at least 0, got -1"):
+        ensemble.topk_within(inputs, 3, -1)
+
+
 def test_missing_learners_are_named_and_the_rest_answer(
     separate: Path, task: LearningData, tmp_path: Path, caplog: pytest.LogCaptureFixture
 ) -> None:
@@ -508,7 +543,10 @@ def test_missing_learners_are_named_and_the_rest_answer(
     (folder / "site-01" / "weights.safetensors").unlink()
     with caplog.at_level(logging.WARNING):
         ensemble = Ensemble.load(folder)
-    assert "answers without site-01" in caplog.text
+    assert (
+        "answers without site-01; 2 of 3 sites are left, 2 determine the class; up to 0 wrong ones "
+        "are corrected for certain, with all 0"
+    ) in caplog.text
     assert ensemble.sites == (0, 2)
     assert Ensemble.load(separate, learners=[2, 0, 0]).sites == (0, 2)
     found = ensemble.topk(task.held_out_inputs, 1).ids[:, 0]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 from collections.abc import Callable, Sequence
+from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
 from pathlib import Path
 
 import numpy as np
@@ -83,8 +84,10 @@ class Ensemble:
         finished = run.finished()
         if learners is None:
             missing = [learner_name(s) for s in run.recipe.learners() if s not in finished]
-            if missing:
-                logger.warning("%s: answers without %s", run.path, ", ".join(missing))
+            if missing and finished:
+                logger.warning(
+                    "%s: answers without %s; %s", run.path, ", ".join(missing), _cost(run, finished)
+                )
         make_trunk = own_class(run.recipe.trunk) if trunk_class is None else trunk_class
         if make_trunk is None:
             raise ArgumentError(
@@ -120,16 +123,7 @@ class Ensemble:
 
     def site_log_probs(self, inputs: Tensor, batch_size: int = 256) -> list[NDArray[np.float32]]:
         """Log-probabilities of rows (B, ...): one float32 array (B, q_i) for each of `sites`."""
-        device = next(self._networks[0][1].parameters()).device
-        sizes = [self.mapping.alphabet_sizes[site] for site in self.sites]
-        answers = [np.empty((len(inputs), size), np.float32) for size in sizes]
-        with torch.inference_mode():
-            for start in range(0, len(inputs), batch_size):
-                batch = inputs[start : start + batch_size].to(device)
-                found = [p for _, network in self._networks for p in network.site_log_probs(batch)]
-                for answer, log_probs in zip(answers, found, strict=True):
-                    answer[start : start + batch_size] = log_probs.float().cpu().numpy()
-        return answers
+        return [p for _, network in self._networks for p in _answers(network, inputs, batch_size)]
 
     def topk(self, inputs: Tensor, k: int, *, sites: Sequence[int] | None = None) -> TopK:
         """The k best classes of each row, by all sites that are there or by some of them."""
@@ -140,6 +134,63 @@ class Ensemble:
         log_probs = dict(zip(self.sites, self.site_log_probs(inputs), strict=True))
         return decode_topk(self.mapping, [log_probs[s] for s in chosen], k, sites=chosen)
 
+    def topk_within(self, inputs: Tensor, k: int, seconds: float) -> tuple[TopK, tuple[int, ...]]:
+        """The k best classes by the sites that have answered in time, and which those are.
+
+        Networks run side by side in threads. Where fewer sites than the code's dimension are
+        there in time, the answer waits for as many as determine the class; networks that are
+        late end in the background, and what they say is not used.
+
+        Parameters
+        ----------
+        inputs : Tensor (B, ...)
+        k : int
+        seconds : float
+            At least 0.
+        """
+        if not seconds >= 0:
+            raise ArgumentError(f"seconds must be at least 0, got {seconds}")
+        pool = ThreadPoolExecutor(len(self._networks))
+        try:
+            asked = {
+                pool.submit(_answers, network, inputs): sites for sites, network in self._networks
+            }
+            done, late = wait(asked, seconds)
+            while late and sum(len(asked[a]) for a in done) < self.mapping.dimension:
+                more, late = wait(late, return_when=FIRST_COMPLETED)
+                done |= more
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+        there = {s: p for a in done for s, p in zip(asked[a], a.result(), strict=True)}
+        sites = tuple(sorted(there))
+        return decode_topk(self.mapping, [there[s] for s in sites], k, sites=sites), sites
+
     def predict(self, inputs: Tensor) -> list[str]:
         """The label of the best class of each row."""
         return [self.labels[i] for i in self.topk(inputs, 1).ids[:, 0]]
+
+
+def _answers(
+    network: LearnerNetwork, inputs: Tensor, batch_size: int = 256
+) -> list[NDArray[np.float32]]:
+    """One network's log-probabilities of rows (B, ...): (B, q_i) for each of its sites."""
+    device = next(network.parameters()).device
+    parts: list[list[NDArray[np.float32]]] = []
+    with torch.inference_mode():
+        for start in range(0, max(1, len(inputs)), batch_size):
+            batch = inputs[start : start + batch_size].to(device)
+            parts.append([p.float().cpu().numpy() for p in network.site_log_probs(batch)])
+    return [np.concatenate(site) for site in zip(*parts, strict=True)]
+
+
+def _cost(run: RunFolder, finished: Sequence[Site]) -> str:
+    """What the code still guarantees with these learners."""
+    mapping = run.recipe.mapping
+    left = sum(len(run.recipe.sites_of(learner)) for learner in finished)
+    if left < mapping.dimension:
+        return f"{left} sites do not determine the class, which takes {mapping.dimension}"
+    corrects = [(n - mapping.dimension) // 2 for n in (mapping.n_sites, left)]
+    return (
+        f"{left} of {mapping.n_sites} sites are left, {mapping.dimension} determine the class; "
+        f"up to {corrects[1]} wrong ones are corrected for certain, with all {corrects[0]}"
+    )
