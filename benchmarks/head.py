@@ -181,16 +181,19 @@ def measure(setting: Setting) -> dict[str, float]:
     _steps(LabelMappingHead(WIDTH, MixedMapping(100, n_sites=3), device=device), 100, 1)
     if device.type == "cuda":
         torch.cuda.reset_peak_memory_stats()
-    before, started = peak_mib(), time.perf_counter()
+    held = torch.cuda.memory_allocated() if device.type == "cuda" else 0
+    before, started = peak_mib(), _now(device)
     head: nn.Module
     if setting.row == LINEAR:
         head = LinearSoftmax(setting.n_classes, setting.hidden, setting.device)
     else:
         head = build(setting)
-    built = time.perf_counter() - started
+    built = _now(device) - started
     times = _steps(head, setting.n_classes, WARM_UP + STEPS)[WARM_UP:]
     peak = (
-        torch.cuda.max_memory_allocated() / 2**20 if device.type == "cuda" else peak_mib() - before
+        (torch.cuda.max_memory_allocated() - held) / 2**20
+        if device.type == "cuda"
+        else peak_mib() - before
     )
     return {
         "parameters": sum(p.numel() for p in head.parameters()),

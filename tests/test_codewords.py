@@ -162,3 +162,13 @@ def test_other_codes_are_refused_with_a_witness_and_the_fields(
 ) -> None:
     with pytest.raises(ArgumentError, match=message):
         check_extends("x", other, mapping)
+
+
+def test_tables_are_made_again_after_meta() -> None:
+    mapping = SimplexMapping(200, 3, field_order=16)
+    encoder = CodewordEncoder(mapping)
+    encoder.to("meta")
+    encoder.to_empty(device="cpu")
+    ids = torch.arange(200)
+    assert encoder(ids).tolist() == mapping.encode(range(200)).tolist()
+    assert encoder.offsets.tolist() == [0, 16, 32]

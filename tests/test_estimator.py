@@ -15,13 +15,19 @@ from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
 from sklearn.compose import make_column_transformer
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
+from sklearn.feature_extraction.text import CountVectorizer
 from sklearn.linear_model import LogisticRegression, SGDClassifier
-from sklearn.model_selection import GridSearchCV, StratifiedKFold, cross_val_score
-from sklearn.naive_bayes import GaussianNB
+from sklearn.model_selection import (
+    GridSearchCV,
+    StratifiedKFold,
+    cross_val_score,
+    cross_validate,
+)
+from sklearn.naive_bayes import GaussianNB, MultinomialNB
 from sklearn.neighbors import KNeighborsClassifier
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import OneHotEncoder, StandardScaler
-from sklearn.svm import LinearSVC
+from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
 
@@ -61,7 +67,8 @@ def test_scikit_learns_own_checks(estimator: Any, check: Any) -> None:
 @pytest.mark.parametrize("mapping", ["auto", "learned", "simplex", "mixed", "one-hot"])
 def test_it_learns_and_names_the_code_and_the_reason(mapping: str) -> None:
     X, y = draw(200)
-    model = LabelMappingClassifier(nearest(), mapping=mapping, n_sites=4, random_state=0)
+    n_sites = None if mapping == "one-hot" else 4
+    model = LabelMappingClassifier(nearest(), mapping=mapping, n_sites=n_sites, random_state=0)
     model.fit(X, y)
     assert model.score(X, y) > 0.97
     assert model.classes_.tolist() == sorted(set(y.tolist()))
@@ -403,6 +410,78 @@ def test_labels_of_later_calls_are_joined_exactly_or_refused() -> None:
     assert words.classes_.tolist() == ["a", "b", "longer"]
 
 
+class Weighed(GaussianNB):  # type: ignore[misc]
+    """Keeps the weights of its last batch, and fails at site 1 when told to."""
+
+    fails = False
+
+    def partial_fit(self, X: Any, y: Any, classes: Any = None, sample_weight: Any = None) -> Any:
+        if type(self).fails and len(classes) == 5:
+            raise RuntimeError("site 1 fails")
+        self.weights_ = sample_weight
+        return super().partial_fit(X, y, classes, sample_weight)
+
+
+def test_class_weights_follow_labels_and_not_codewords() -> None:
+    X = np.arange(6.0).reshape(3, 2)
+    model = LabelMappingClassifier(
+        Weighed(), mapping=MixedMapping(2, [3, 5]), class_weight={"b": 5.0}
+    )
+    model.partial_fit(X, ["b", "c", "b"])
+    model.partial_fit(X, ["a", "b", "c"])  # "a" sorts first, and is last in the code
+    assert model.class_ids_.tolist() == [2, 0, 1]
+    assert model.sites_[0].estimator.weights_.tolist() == [1.0, 5.0, 1.0]
+    model.set_params(class_weight="balanced")
+    with pytest.raises(ArgumentError, match='"balanced" needs all rows at once'):
+        model.partial_fit(X, ["a", "b", "c"])
+    with pytest.raises(ArgumentError, match="class_weight must be at least 0, got -1"):
+        LabelMappingClassifier(GaussianNB(), class_weight={"a": -1.0}).fit(X, ["a", "b", "a"])
+
+
+@pytest.mark.parametrize("fault", ["weight", "width", "site 1"])
+def test_a_partial_fit_that_fails_changes_nothing(
+    fault: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    X = np.arange(6.0).reshape(3, 2)
+    model = LabelMappingClassifier(Weighed(), mapping=MixedMapping(2, [3, 5]))
+    model.partial_fit(X, ["b", "c", "b"])
+    before = pickle.dumps([site.estimator.class_count_ for site in model.sites_])
+    monkeypatch.setattr(Weighed, "fails", fault == "site 1")
+    with pytest.raises((ValueError, RuntimeError)):
+        model.partial_fit(
+            X[:, :1] if fault == "width" else X,
+            ["a", "b", "c"],
+            sample_weight=[-1, 1, 1] if fault == "weight" else None,
+        )
+    assert model.classes_.tolist() == ["b", "c"]
+    assert model.mapping_.n_classes == 2
+    assert pickle.dumps([site.estimator.class_count_ for site in model.sites_]) == before
+
+
+def test_text_goes_to_the_learners_as_it_is() -> None:
+    words = pd.Series([f"word{i} and" for i in range(40)] * 2)
+    learner = make_pipeline(CountVectorizer(), MultinomialNB(alpha=0.01))
+    model = LabelMappingClassifier(learner, mapping="simplex", n_sites=3)
+    y = [f"c{i}" for i in range(40)] * 2
+    for rows in (words, words.to_numpy(), words.tolist()):
+        assert model.fit(rows, y).predict(rows).tolist() == y
+
+
+def test_sparse_formats_without_rows_are_converted() -> None:
+    X, y = draw(20)
+    coo = sp.coo_matrix(X)
+    model = LabelMappingClassifier(SGDClassifier(loss="log_loss"), block_bytes=1, random_state=0)
+    model.fit(coo, y, sample_weight=np.ones(len(y)))
+    assert np.array_equal(model.predict(coo), model.predict(X))
+
+
+def test_pairwise_decision_functions_are_refused() -> None:
+    X, y = draw(4)
+    with pytest.raises(ArgumentError, match='must be "ovr", whose columns are classes'):
+        LabelMappingClassifier(SVC(decision_function_shape="ovo")).fit(X, y)
+    assert LabelMappingClassifier(SVC()).fit(X, y).score(X, y) == 1.0
+
+
 def test_partial_fit_is_there_where_the_learner_has_it() -> None:
     assert not hasattr(LabelMappingClassifier(nearest()), "partial_fit")
     assert hasattr(LabelMappingClassifier(GaussianNB()), "partial_fit")
@@ -436,6 +515,10 @@ def test_given_mappings_are_grown_or_refused() -> None:
         ({"mapping": "simplex", "n_sites": 1}, "n_sites must be at least 2"),
         ({"prototypes": np.zeros((3, 2))}, r"prototypes must have shape \(30, d\)"),
         ({"max_classes": 7}, "max_classes must be at least 30"),
+        ({"mapping": "one-hot", "n_sites": 3}, "n_sites must be None with mapping='one-hot'"),
+        ({"mapping": "mixed", "prototypes": [[1]]}, "prototypes must be None with mapping='mix"),
+        ({"mapping": "learned", "max_classes": 99}, "max_classes must be None with"),
+        ({"mapping": SimplexMapping(30, 3), "max_classes": 99}, "at most the mapping's capacity"),
     ],
     ids=str,
 )
@@ -476,6 +559,18 @@ def test_metadata_are_routed_to_the_learners() -> None:
     learner = Noted().set_fit_request(note=True, sample_weight=True)
     model = LabelMappingClassifier(learner, n_sites=3).fit(X, y, note="here")
     assert [site.estimator.note_ for site in model.sites_] == ["here"] * 3
+    # Requests of the classifier itself: held-out rows are weighted as asked.
+    asked = LabelMappingClassifier(learner, n_sites=3, random_state=0)
+    asked.set_fit_request(sample_weight=True).set_score_request(sample_weight=True)
+    noisy, y = draw(20, noise=1.5)
+    few = np.tile([1.0, 0.0, 1.0, 0.0], 20)
+    options: dict[str, Any] = {"cv": 2, "params": {"sample_weight": few}}
+    weighted_scores = cross_validate(asked, noisy, y, **options)["test_score"]
+    asked.set_score_request(sample_weight=False)
+    assert cross_validate(asked, noisy, y, **options)["test_score"].tolist() != (
+        weighted_scores.tolist()
+    )
+    X, y = draw(140)
     weights = np.tile([1.0, 0.0, 1.0, 1.0], 140)
     weighted = LabelMappingClassifier(learner, n_sites=3, random_state=0)
     weighted.fit(X, y, sample_weight=weights)

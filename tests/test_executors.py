@@ -11,10 +11,12 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+from torch import Tensor
 
 from labelmapping import SimplexMapping
 from labelmapping.atomic import file_sha256
@@ -28,6 +30,7 @@ from labelmapping.learners import (
     train,
 )
 from labelmapping.learners.executors import LearnerTask, Outcome, perform
+from labelmapping.nn import SmallCnn
 
 RECIPE = LearnerRecipe(
     mapping=SimplexMapping(30, 3, field_order=7),
@@ -96,7 +99,7 @@ def test_learners_that_fail_for_good_are_named_with_their_causes(
         ) as failed,
     ):
         train(RECIPE, task, tmp_path, seed=3, executor=Faulty(faults), retries=1)
-    assert sorted(failed.value.failures) == [0, 2]  # type: ignore[type-var]
+    assert sorted(failed.value.failures) == [0, 2]
     assert "site-02 failed at attempt 1 of 2: first" in caplog.text
     run = RunFolder.load(tmp_path)
     assert run.finished() == [1]
@@ -221,6 +224,28 @@ def _alive(process: Path) -> bool:
         return (process / "stat").read_text().rpartition(")")[2].split()[0] != "Z"
     except OSError:
         return False
+
+
+class LongError(SmallCnn):
+    """Fails in its first batch with more text than a pipe holds."""
+
+    def forward(self, images: Tensor) -> Tensor:
+        raise RuntimeError("x" * 300_000)
+
+
+@pytest.mark.slow
+def test_a_long_error_does_not_hold_the_others_up(task: LearningData, tmp_path: Path) -> None:
+    recipe = replace(RECIPE, trunk="tests.test_executors:LongError")
+    with pytest.raises(LearnersFailedError, match=r"3 learners failed.*x{1000}"):
+        train(recipe, task, tmp_path, executor=ProcessExecutor(2), retries=0)
+
+
+def test_a_learner_named_twice_is_trained_once(task: LearningData, tmp_path: Path) -> None:
+    executor = Faulty({})
+    train(RECIPE, task, tmp_path, learners=[1, 1, 1], executor=executor)
+    assert executor.attempts == [1]
+    with pytest.raises(ArgumentError, match=r"learners must be among .*, got \[True\]"):
+        train(RECIPE, task, tmp_path, learners=[True])
 
 
 def test_tasks_can_be_sent_and_are_small(tmp_path: Path) -> None:

@@ -182,3 +182,12 @@ def test_two_levels_are_a_cluster_and_a_class_in_it(
 def test_clusters_are_about_the_root_of_n() -> None:
     head = TwoLevelHead(D, 1000)
     assert (head.n_clusters, head.cluster_size) == (31, 33)
+
+
+def test_two_levels_made_on_meta_answer_once_loaded() -> None:
+    torch.manual_seed(0)
+    whole = TwoLevelHead(4, 10)
+    late = TwoLevelHead(4, 10, device="meta").to_empty(device="cpu")
+    late.load_state_dict(whole.state_dict())
+    features = torch.randn(3, 4)
+    assert torch.equal(late.log_prob(features), whole.log_prob(features))

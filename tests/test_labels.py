@@ -165,6 +165,8 @@ def test_N48_columns_of_data_frames_are_read_like_lists(column: Any, expected: l
         np.array([1.0, np.nan, 2.0, np.nan]),
         np.array(["a", np.nan, "a", None], object),
         np.array(["2020-01-01", "NaT", "2020-01-01", "NaT"], "datetime64[D]"),
+        np.ma.array([1, 2, 1, 7], mask=[False, True, False, True]),
+        np.array(["a", np.nan, "b", np.nan], np.dtypes.StringDType(na_object=np.nan)),
     ],
     ids=lambda c: type(c).__name__,
 )
@@ -202,6 +204,21 @@ def test_N49_memory_does_not_depend_on_the_values() -> None:
 def test_what_is_no_label_is_refused(y: Any, message: str) -> None:
     with pytest.raises(ArgumentError, match=message):
         read_labels(y)
+
+
+def test_labels_of_other_types_are_unknown_and_never_equal() -> None:
+    numbers, words = LabelSet.of([0, 1])[0], LabelSet.of(np.array(["0", "1"]))[0]
+    assert numbers.find([True, False]).tolist() == [-1, -1]
+    assert LabelSet.of([True, False])[0].find([0, 1]).tolist() == [-1, -1]
+    assert LabelSet.of([10**20, 1])[0].find([True]).tolist() == [-1]
+    assert words.find([0, 1]).tolist() == [-1, -1]
+    assert words.find(np.array(["2020-01-01"], "datetime64[D]")).tolist() == [-1]
+    assert words.find(["1", "0"]).tolist() == [1, 0]
+    with (
+        pytest.raises(ArgumentTypeError, match="and int"),
+        pytest.warns(UserWarning, match="is read as"),
+    ):
+        LabelSet.of([["a"], [1]])
 
 
 def test_no_labels_are_no_classes() -> None:

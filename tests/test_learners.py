@@ -5,6 +5,7 @@ from __future__ import annotations
 import csv
 import json
 import logging
+import math
 import signal
 import subprocess
 import sys
@@ -532,6 +533,14 @@ def test_an_answer_in_time_uses_the_sites_that_are_there(
     same = Ensemble.load(separate).topk(inputs, 3, sites=sites)
     assert (top.ids == same.ids).all()
     assert (top.scores == same.scores).all()
+    # One that fails is as good as lost, as long as the others determine the class.
+    _, network = ensemble._networks[2]
+    network.trunk.register_forward_pre_hook(lambda *_: 1 / 0)
+    top, sites = ensemble.topk_within(inputs, 3, math.inf)
+    assert sites == (0, 1)
+    ensemble._networks[0][1].trunk.register_forward_pre_hook(lambda *_: 1 / 0)
+    with pytest.raises(ZeroDivisionError):
+        ensemble.topk_within(inputs, 3, math.inf)
     with pytest.raises(ArgumentError, match="seconds must be at least 0, got -1"):
         ensemble.topk_within(inputs, 3, -1)
 

@@ -1,5 +1,6 @@
 """Targets of a loss: which entries count and how much, and what is refused."""
 
+import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -118,3 +119,13 @@ def test_numbers_of_classes_are_checked(values: Sequence[float] | Tensor, messag
     with pytest.raises(ArgumentError, match=message):
         check_class_numbers("x", values, 3)
     assert check_class_numbers("x", [0, 1, 2], 3).tolist() == [0, 1, 2]
+
+
+@pytest.mark.parametrize("name", ["weight", "sample_weight"])
+@pytest.mark.parametrize("bad", [-1.0, math.nan, math.inf])
+def test_weights_below_0_or_not_finite_are_refused(name: str, bad: float) -> None:
+    weights = {name: torch.tensor([1.0, bad, 1.0])}
+    target = torch.tensor([0, 1, 2])
+    with pytest.raises(ArgumentError, match=f"{name} must be finite and at least 0"):
+        Targets.of(target, (3,), 3, torch.float32, **weights)  # type: ignore[arg-type]
+    Targets.of(target, (3,), 3, torch.float32, check=False, **weights)  # type: ignore[arg-type]

@@ -80,6 +80,7 @@ def choose_code(
     room = n_classes
     if wish.max_classes is not None:
         room = as_integer("max_classes", wish.max_classes, n_classes)
+    _refuse_idle(wish, n_classes, room)
     code, reason = _kind(wish, n_classes, room, X, ids)
     if code == "one-hot":
         return ChosenCode(MixedMapping.one_hot(n_classes), reason)
@@ -89,6 +90,19 @@ def choose_code(
     kind = MixedMapping if code == "mixed" else SimplexMapping
     mapping = kind(max(room, 2), n_sites=n_sites)
     return ChosenCode(_with_classes(mapping, n_classes), reason)
+
+
+def _refuse_idle(wish: CodeWish, n_classes: int, room: int) -> None:
+    """Refuse what would do nothing with the code that is asked for by name."""
+    for name, idle, codes in (
+        ("n_sites", wish.n_sites is not None, ("one-hot",)),
+        ("prototypes", wish.prototypes is not None, ("one-hot", "simplex", "mixed")),
+        ("max_classes", room > n_classes, ("one-hot", "learned")),
+    ):
+        if idle and wish.mapping in codes:
+            raise ArgumentError(
+                f"{name} must be None with mapping={wish.mapping!r}, which has no use for it"
+            )
 
 
 def _kind(
@@ -103,7 +117,7 @@ def _kind(
     reasons = (
         (wish.mapping != "auto", wish.mapping, "asked for"),
         (
-            room <= ONE_HOT_UP_TO
+            room == n_classes <= ONE_HOT_UP_TO
             and ids is not None
             and wish.prototypes is None
             and wish.n_sites is None,
@@ -134,6 +148,11 @@ def _given(wish: CodeWish, n_classes: int) -> ChosenCode:
     for name, value in (("n_sites", wish.n_sites), ("prototypes", wish.prototypes)):
         if value is not None:
             raise ArgumentError(f"{name} must be None where the mapping itself is given")
+    if wish.max_classes is not None and wish.max_classes > mapping.capacity:
+        raise ArgumentError(
+            f"max_classes must be at most the mapping's capacity, {mapping.capacity}; got "
+            f"{wish.max_classes}"
+        )
     if mapping.has_abstentions:
         raise ArgumentError("mapping must have a symbol for every class at every site")
     return ChosenCode(_with_classes(mapping, n_classes), "given")

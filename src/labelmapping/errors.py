@@ -4,6 +4,9 @@ Each kind is also the built-in exception that it is, so that code which
 catches ``ValueError`` or ``FileNotFoundError`` goes on working.
 """
 
+from collections.abc import Mapping
+from typing import Any
+
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
@@ -57,9 +60,9 @@ class LearnersFailedError(LabelMappingError, RuntimeError):
         The last error of each learner that failed: a site or "all" to an exception.
     """
 
-    def __init__(self, message: str, failures: dict[object, Exception]) -> None:
+    def __init__(self, message: str, failures: Mapping[Any, Exception]) -> None:
         super().__init__(message)
-        self.failures = failures
+        self.failures = dict(failures)
 
 
 class MissingExtraError(LabelMappingError, ImportError):

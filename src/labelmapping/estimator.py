@@ -25,7 +25,6 @@ except ImportError as missing:
 from joblib import Parallel, delayed
 from scipy.sparse import issparse
 from sklearn.base import BaseEstimator, ClassifierMixin, MetaEstimatorMixin
-from sklearn.exceptions import DataConversionWarning
 from sklearn.linear_model import LogisticRegression
 from sklearn.linear_model._base import LinearClassifierMixin
 from sklearn.pipeline import Pipeline
@@ -44,13 +43,22 @@ from sklearn.utils.validation import (
     validate_data,
 )
 
+from .arguments import as_integer
 from .code_choice import ChosenCode, CodeWish, choose_code
 from .decoding import decode_topk, log_partition
 from .decoding.exhaustive import score_blocks
 from .labels import LabelSet, read_labels
 from .mappings import LabelMapping
 from .mappings.assignment import one_thread
-from .site_estimators import FittedSite, SiteTask, fit_site, partial_fit_site, seeded, weight_name
+from .site_estimators import (
+    FittedSite,
+    SiteTask,
+    fit_site,
+    partial_fit_site,
+    read_target,
+    seeded,
+    weight_name,
+)
 
 __all__ = ["ArbitraryCodeWarning", "LabelMappingClassifier", "TopLabels"]
 
@@ -81,6 +89,14 @@ class TopLabels(NamedTuple):
 
     labels: NDArray[Any]
     probabilities: NDArray[np.float64]
+
+
+class _Grown(NamedTuple):
+    """What `partial_fit` changes of the classes, once all has gone well."""
+
+    classes: NDArray[Any]
+    class_ids: NDArray[np.int64]
+    mapping: LabelMapping
 
 
 def _learner_has(name: str) -> Any:
@@ -119,6 +135,7 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
         happen to hold.
     class_weight : dict or "balanced", optional
         Weights of labels (1 for those not named), passed to the learners as sample weights.
+        For `partial_fit` a dict, of labels that the first call knows.
     probabilities : {"auto", "softmax"}, default "auto"
         "auto": the learners' `predict_proba` where they have it; else, and with "softmax", the
         softmax of `decision_function` (the logistic function of one of two symbols).
@@ -153,12 +170,16 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
     >>> centres = rng.normal(size=(300, 16))
     >>> X, y = np.repeat(centres, 4, axis=0) + 0.1 * rng.normal(size=(1200, 16)), np.repeat(
     ...     [f"sku-{i:03d}" for i in range(300)], 4)
-    >>> model = LabelMappingClassifier(random_state=0).fit(X, y)
+    >>> model = LabelMappingClassifier(n_sites=4, random_state=0).fit(X, y)
     >>> bool(model.score(centres, np.unique(y)) > 0.95)
     True
     >>> model.predict_topk(centres[:1], 3).labels.shape
     (1, 3)
     """
+
+    classes_: NDArray[Any]
+    class_ids_: NDArray[np.int64]
+    mapping_: LabelMapping
 
     def __init__(
         self,
@@ -234,7 +255,9 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
                 fit_site,
                 (
                     (learner, X, symbols, task, params)
-                    for symbols, task in zip(self._symbols(ids), self._tasks(), strict=True)
+                    for symbols, task in zip(
+                        self._symbols(self.mapping_, ids), self._tasks(self.mapping_), strict=True
+                    )
                 ),
             )
         self._remember_names()
@@ -267,7 +290,11 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
             More classes than the code holds: says how many it does, and how to ask for more.
         """
         X = _narrowed(X)
-        labels, _ = self._read(X, y)
+        if self.class_weight == "balanced":
+            raise ArgumentError(
+                'class_weight must be a dict in partial_fit: "balanced" needs all rows at once'
+            )
+        labels, read = self._read(X, y)
         wanted = labels.classes
         if classes is not None:
             listed, _ = LabelSet.of(classes, "classes")
@@ -278,22 +305,31 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
             chosen = choose_code(self._wish(), len(wanted), X, None, int(seeds[0]))
             self._start(wanted, np.arange(len(wanted)), chosen)
             self._seed = int(seeds[1])
+            grown = _Grown(self.classes_, self.class_ids_, self.mapping_)
         else:
-            self._add(wanted)
-        ids = self.class_ids_[LabelSet(self.classes_).encode(y)]
-        weights = self._weights(LabelSet(self.classes_), ids, X, sample_weight)
+            grown = self._grown(wanted)
+        known = LabelSet(grown.classes)
+        places = known.encode(labels.classes)[read]
+        weights = self._weights(known, places, X, sample_weight)
         params = self._routed("partial_fit", weights, fit_params)
-        learner = self._learner()
-        before = [None] * self.mapping_.n_sites if first else self.sites_
-        self.sites_ = self._each_site(
+        learner, mapping = self._learner(), grown.mapping
+        before = [None] * mapping.n_sites if first else self.sites_
+        sites = self._each_site(
             partial_fit_site,
             (
                 (site, learner, X, symbols, task, params)
                 for site, symbols, task in zip(
-                    before, self._symbols(ids), self._tasks(), strict=True
+                    before,
+                    self._symbols(mapping, grown.class_ids[places]),
+                    self._tasks(mapping),
+                    strict=True,
                 )
             ),
         )
+        # All or nothing: an error above leaves the classifier as it was.
+        self.classes_, self.class_ids_ = grown.classes, grown.class_ids
+        self.mapping_ = grown.mapping
+        self.sites_ = sites
         self._remember_names()
         return self
 
@@ -311,6 +347,7 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
         k : int, default 10
             At least 1; more than there are classes gives all of them.
         """
+        k = as_integer("k", k, 1)
         ids, shares = [], []
         for block in self._answers(X):
             found = decode_topk(self.mapping_, block, k)
@@ -393,19 +430,7 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
 
     def _read(self, X: Any, y: Any) -> tuple[LabelSet, NDArray[np.int64]]:
         """Labels and ids of y, as many as X has rows."""
-        if y is None:
-            raise ArgumentError(
-                f"{type(self).__name__} requires y to be passed, but the target y is None"
-            )
-        if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
-            warnings.warn(
-                f"A column-vector y was passed when a 1d array was expected: y of shape {y.shape} "
-                f"is read as {(len(y),)}",
-                DataConversionWarning,
-                stacklevel=3,
-            )
-            y = np.asarray(y)[:, 0]
-        labels, ids = LabelSet.of(y)
+        labels, ids = read_target(y, type(self).__name__)
         check_consistent_length(X, ids)
         if len(ids) == 0:
             raise ArgumentError("X must have 1 row at least, got 0 sample(s) (shape=(0, d))")
@@ -422,11 +447,11 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
             self.__dict__.pop(learners, None)
         logger.info("%r, since %s", self.mapping_, self.mapping_reason_)
 
-    def _add(self, wanted: NDArray[Any]) -> None:
-        """New labels get the next ids, in ascending order; all or none of them."""
+    def _grown(self, wanted: NDArray[Any]) -> _Grown:
+        """With new labels, which get the next ids in ascending order; changes nothing."""
         new = wanted[LabelSet(self.classes_).find(wanted) < 0]
         if len(new) == 0:
-            return
+            return _Grown(self.classes_, self.class_ids_, self.mapping_)
         total = len(self.classes_) + len(new)
         try:
             grown = self.mapping_.grow(total)
@@ -438,9 +463,9 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
             ) from error
         ids = np.concatenate([self.class_ids_, np.arange(len(self.classes_), total)])
         merged, places = np.unique(_joined(self.classes_, new), return_inverse=True)
-        self.class_ids_ = np.empty(total, np.int64)
-        self.class_ids_[places] = ids
-        self.classes_, self.mapping_ = merged, grown
+        class_ids = np.empty(total, np.int64)
+        class_ids[places] = ids
+        return _Grown(merged, class_ids, grown)
 
     def _weights(
         self,
@@ -469,6 +494,10 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
             # Labels of the dict that y does not have are an error that names them.
             places = labels.encode(list(self.class_weight), "class_weight")
             factors[places] = list(self.class_weight.values())
+            if not (factors >= 0).all():
+                raise ArgumentError(
+                    f"class_weight must be at least 0, got {min(self.class_weight.values())}"
+                )
         factors = factors[ids]
         return factors if weights is None else weights * factors
 
@@ -483,18 +512,20 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
             params[weight_name(self._learner())] = weights
         return params
 
-    def _tasks(self) -> list[SiteTask]:
-        sizes = self.mapping_.alphabet_sizes
+    def _tasks(self, mapping: LabelMapping) -> list[SiteTask]:
+        sizes = mapping.alphabet_sizes
         seeds = np.random.default_rng(self._seed).integers(2**31 - 1, size=len(sizes))
         return [SiteTask(q, int(s), self.probabilities) for q, s in zip(sizes, seeds, strict=True)]
 
-    def _symbols(self, ids: NDArray[np.int64]) -> Iterator[NDArray[np.integer]]:
+    def _symbols(
+        self, mapping: LabelMapping, ids: NDArray[np.int64]
+    ) -> Iterator[NDArray[np.integer]]:
         """The rows' symbols, (n,) for one site after another, each in as few bytes as will do."""
-        for site, size in enumerate(self.mapping_.alphabet_sizes):
+        for site, size in enumerate(mapping.alphabet_sizes):
             symbols = np.empty(len(ids), np.min_scalar_type(size - 1))
             for start in range(0, len(ids), ROWS):
                 block = ids[start : start + ROWS]
-                symbols[start : start + ROWS] = self.mapping_.symbols_at(block, site)
+                symbols[start : start + ROWS] = mapping.symbols_at(block, site)
             yield symbols
 
     def _each_site(self, work: Any, arguments: Iterable[tuple[Any, ...]]) -> list[FittedSite]:
@@ -539,7 +570,7 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
     def _answers(self, X: Any) -> Iterator[list[NDArray[np.float32]]]:
         """The sites' log-probs of one block of rows after another."""
         check_is_fitted(self)
-        if getattr(X, "ndim", 2) != 2:
+        if hasattr(self, "n_features_in_") and getattr(X, "ndim", 2) != 2:
             raise ArgumentError(
                 f"X must have shape (n, d), got {X.shape}. Reshape your data: X.reshape(1, -1) for "
                 "one row, X.reshape(-1, 1) for one feature"
@@ -600,7 +631,8 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
         """Routing of `fit` and `partial_fit` to the learners."""
         methods = MethodMapping().add(caller="fit", callee="fit")
         methods.add(caller="partial_fit", callee="partial_fit")
-        return MetadataRouter(owner=self).add(estimator=self._learner(), method_mapping=methods)
+        router = MetadataRouter(owner=self).add_self_request(self)
+        return router.add(estimator=self._learner(), method_mapping=methods)
 
     def __sklearn_tags__(self) -> Any:
         tags = super().__sklearn_tags__()
@@ -627,8 +659,12 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
 
 
 def _narrowed(X: Any) -> Any:
-    """A sparse X with int64 indices as one with int32, where they fit: some learners want those."""
-    if not (issparse(X) and X.format in ("csr", "csc") and X.indices.dtype == np.int64):
+    """A sparse X as CSR or CSC, with int32 indices where they fit: some learners want those."""
+    if not issparse(X):
+        return X
+    if X.format not in ("csr", "csc"):
+        X = X.tocsr()
+    if X.indices.dtype != np.int64:
         return X
     if max(X.nnz, *X.shape) >= 2**31:
         return X

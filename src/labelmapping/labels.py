@@ -74,6 +74,8 @@ def read_labels(y: Any, name: str = "y") -> NDArray[Any]:
         raise ArgumentError(f"{name} must have shape (n,), got {values.shape}")
     if values.dtype.kind == "O":
         values = _homogeneous(values, name)
+    if values.dtype.kind == "T" and hasattr(values.dtype, "na_object"):
+        _refuse_missing(np.array([_is_missing(v) for v in values.tolist()], np.bool_), name)
     if values.dtype.kind in "mM":
         _refuse_missing(np.isnat(values), name)
     elif values.dtype.kind == "f":
@@ -104,7 +106,7 @@ class LabelSet:
 
     def __init__(self, classes: NDArray[Any]) -> None:
         self.classes = classes
-        self._places: dict[Any, int] | None = None
+        self._places: dict[tuple[bool, Any], int] | None = None
 
     @classmethod
     def of(cls, y: Any, name: str = "y") -> tuple[LabelSet, NDArray[np.int64]]:
@@ -122,8 +124,10 @@ class LabelSet:
         values = read_labels(y, name)
         if len(self.classes) == 0 or len(values) == 0:
             return np.full(len(values), -1, np.int64)
-        numbers, known = values.dtype.kind in "iubf", self.classes.dtype.kind in "iubf"
-        if values.dtype.kind == "O" or self.classes.dtype.kind == "O" or numbers != known:
+        kinds = [_family(array.dtype.kind) for array in (values, self.classes)]
+        if "object" not in kinds and kinds[0] != kinds[1]:
+            return np.full(len(values), -1, np.int64)
+        if "object" in kinds:
             return self._looked_up(values)
         if {values.dtype.kind, self.classes.dtype.kind} == {"u", "i"}:
             return self._looked_up(values)  # numpy would compare them as floats
@@ -133,8 +137,8 @@ class LabelSet:
 
     def _looked_up(self, values: NDArray[Any]) -> NDArray[np.int64]:
         if self._places is None:
-            self._places = {label: i for i, label in enumerate(self.classes.tolist())}
-        found = [self._places.get(label, -1) for label in values.tolist()]
+            self._places = {_key(label): i for i, label in enumerate(self.classes.tolist())}
+        found = [self._places.get(_key(label), -1) for label in values.tolist()]
         return np.array(found, np.int64)
 
     def encode(self, y: Any, name: str = "y") -> NDArray[np.int64]:
@@ -185,7 +189,9 @@ class LabelSet:
 def _as_array(y: Any, name: str) -> NDArray[Any]:
     """A numpy array that merges no types: lists of unlike objects stay objects."""
     if isinstance(y, np.ndarray):
-        return np.ma.filled(y, None) if np.ma.isMaskedArray(y) and y.dtype.kind == "O" else y
+        if np.ma.isMaskedArray(y):
+            _refuse_missing(np.ma.getmaskarray(y).ravel(), name)
+        return np.ma.getdata(y)
     for question in ("isna", "is_null"):  # pandas, polars
         ask = getattr(y, question, None)
         if callable(ask):
@@ -196,7 +202,7 @@ def _as_array(y: Any, name: str) -> NDArray[Any]:
     if isinstance(y, (str, bytes)) or not hasattr(y, "__len__") or not hasattr(y, "__iter__"):
         raise ArgumentTypeError(f"{name} must be array-like, got {type(y).__name__}")
     if len(y) and all(isinstance(row, (list, tuple, np.ndarray)) for row in y):
-        return np.asarray(y)
+        return np.array(y, object)  # so that no list merges types
     values = np.empty(len(y), object)
     values[:] = list(y)
     return values
@@ -254,6 +260,17 @@ def _kind(value: Any) -> str:
         if isinstance(value, kind):
             return kind.__name__
     return type(value).__name__
+
+
+def _family(kind: str) -> str:
+    """What numpy's kinds can be compared with: numbers, bools, text, bytes, dates, objects."""
+    families = {"i": "number", "u": "number", "f": "number", "U": "text", "T": "text"}
+    return families.get(kind, "object" if kind == "O" else kind)
+
+
+def _key(label: Any) -> tuple[bool, Any]:
+    """A label as a dict's key: True is not 1."""
+    return isinstance(label, bool), label
 
 
 def _is_missing(value: Any) -> bool:

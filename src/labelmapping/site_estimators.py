@@ -1,11 +1,13 @@
 """One site of a code as a scikit-learn classifier: fitted on symbols, answering in log-probs.
 
-Knows nothing of labels or mappings: a site is a number of symbols.
+Knows nothing of mappings: a site is a number of symbols.
 """
 
 from __future__ import annotations
 
+import copy
 import inspect
+import warnings
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -13,12 +15,22 @@ from typing import Any
 import numpy as np
 from numpy.typing import NDArray
 from sklearn.base import clone
+from sklearn.exceptions import DataConversionWarning
 from sklearn.pipeline import Pipeline
 
 from .arguments import check_choice
 from .errors import ArgumentError, ArgumentTypeError
+from .labels import LabelSet
 
-__all__ = ["FittedSite", "SiteTask", "fit_site", "partial_fit_site", "seeded", "weight_name"]
+__all__ = [
+    "FittedSite",
+    "SiteTask",
+    "fit_site",
+    "partial_fit_site",
+    "read_target",
+    "seeded",
+    "weight_name",
+]
 
 PROBABILITIES = ("auto", "softmax")
 # The share of a site's probability that goes evenly to all its symbols: a learner's flat "no"
@@ -87,6 +99,11 @@ class FittedSite:
                 scores = np.stack([np.zeros_like(scores), scores], axis=1)
             shares = np.exp(scores - scores.max(axis=1, keepdims=True))
             shares /= shares.sum(axis=1, keepdims=True)
+        if shares.shape[1:] != self.symbols.shape:
+            raise ArgumentError(
+                f"estimator must answer with {len(self.symbols)} columns, one for each class it "
+                f"has seen; {type(self.estimator).__name__} gave {shares.shape[1:]}"
+            )
         if not np.isfinite(shares).all():
             raise ArgumentError(
                 f"estimator must give finite probabilities; {type(self.estimator).__name__} "
@@ -149,7 +166,8 @@ def partial_fit_site(
             f"partial_fit must come first here: fit left a learner that knows {len(site.symbols)} "
             f"of its site's {len(everything)} symbols, and it cannot learn others"
         )
-    learner = seeded(estimator, task.seed) if site is None else site.estimator
+    # A copy: where another site fails, this one must be as it was.
+    learner = seeded(estimator, task.seed) if site is None else copy.deepcopy(site.estimator)
     if len(everything) == 1:
         return FittedSite(task, None, everything)
     learner.partial_fit(X, symbols.astype(np.int64), classes=everything, **fit_params)
@@ -174,7 +192,26 @@ def check_answers(learner: Any) -> Any:
             "estimator must have predict_proba or decision_function, and "
             f"{type(learner).__name__} has neither"
         )
+    if getattr(learner, "decision_function_shape", None) == "ovo":
+        raise ArgumentError(
+            'decision_function_shape must be "ovr", whose columns are classes; got "ovo"'
+        )
     return learner
+
+
+def read_target(y: Any, name: str) -> tuple[LabelSet, NDArray[np.int64]]:
+    """The labels of y and each row's id; `name` is the estimator's, for scikit-learn's words."""
+    if y is None:
+        raise ArgumentError(f"{name} requires y to be passed, but the target y is None")
+    if getattr(y, "ndim", 1) == 2 and y.shape[1] == 1:
+        warnings.warn(
+            f"A column-vector y was passed when a 1d array was expected: y of shape {y.shape} "
+            f"is read as {(len(y),)}",
+            DataConversionWarning,
+            stacklevel=4,
+        )
+        y = np.asarray(y)[:, 0]
+    return LabelSet.of(y)
 
 
 def weight_name(estimator: Any) -> str:

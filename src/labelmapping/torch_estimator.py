@@ -33,9 +33,9 @@ from sklearn.utils.validation import (
 from torch import Tensor, nn
 
 from .arguments import as_integer
-from .labels import LabelSet
 from .mappings import LabelMapping, MixedMapping
 from .nn import LabelMappingHead
+from .site_estimators import read_target
 
 __all__ = ["TorchSiteClassifier"]
 
@@ -102,8 +102,10 @@ class TorchSiteClassifier(ClassifierMixin, BaseEstimator):
 
     def fit(self, X: Any, y: Any, sample_weight: ArrayLike | None = None) -> Self:
         """Fit a softmax over the labels of y, as `fit_sites` fits those of a code."""
-        X, y = validate_data(self, X, y, accept_sparse="csr")
-        labels, ids = LabelSet.of(y)
+        self._forget()
+        labels, ids = read_target(y, type(self).__name__)
+        X = validate_data(self, X, accept_sparse="csr")
+        check_consistent_length(X, ids)
         self._train(X, ids, MixedMapping.one_hot(len(labels)), sample_weight)
         self.classes_ = labels.classes
         return self
@@ -134,12 +136,16 @@ class TorchSiteClassifier(ClassifierMixin, BaseEstimator):
         DivergedError
             The loss or a weight is no longer finite.
         """
+        self._forget()
         X = validate_data(self, X, accept_sparse="csr")
         check_consistent_length(X, ids)
         self._train(X, np.asarray(ids, np.int64), mapping, sample_weight)
-        if hasattr(self, "classes_"):  # of an earlier fit
-            del self.classes_
         return self
+
+    def _forget(self) -> None:
+        """An earlier fit: where this one fails there is none."""
+        for name in ("network_", "mapping_", "classes_"):
+            self.__dict__.pop(name, None)
 
     def _train(
         self,

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Sequence
-from concurrent.futures import FIRST_COMPLETED, ThreadPoolExecutor, wait
+import threading
+from collections.abc import Callable, Collection, Mapping, Sequence
+from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import safetensors.torch
@@ -13,6 +15,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
 
+from ..arguments import as_integer
 from ..decoding import TopK, decode_topk
 from ..errors import ArgumentError, RunMismatchError
 from ..mappings import LabelMapping
@@ -123,6 +126,7 @@ class Ensemble:
 
     def site_log_probs(self, inputs: Tensor, batch_size: int = 256) -> list[NDArray[np.float32]]:
         """Log-probabilities of rows (B, ...): one float32 array (B, q_i) for each of `sites`."""
+        as_integer("batch_size", batch_size, 1)
         return [p for _, network in self._networks for p in _answers(network, inputs, batch_size)]
 
     def topk(self, inputs: Tensor, k: int, *, sites: Sequence[int] | None = None) -> TopK:
@@ -139,7 +143,8 @@ class Ensemble:
 
         Networks run side by side in threads. Where fewer sites than the code's dimension are
         there in time, the answer waits for as many as determine the class; networks that are
-        late end in the background, and what they say is not used.
+        late end in the background, and what they say is not used. One that fails is as good as
+        lost, where the others determine the class; else its error is raised.
 
         Parameters
         ----------
@@ -155,19 +160,34 @@ class Ensemble:
             asked = {
                 pool.submit(_answers, network, inputs): sites for sites, network in self._networks
             }
-            done, late = wait(asked, seconds)
-            while late and sum(len(asked[a]) for a in done) < self.mapping.dimension:
+            done, late = wait(asked, min(seconds, threading.TIMEOUT_MAX))
+            while late and _n_sites(done, asked) < self.mapping.dimension:
                 more, late = wait(late, return_when=FIRST_COMPLETED)
                 done |= more
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
-        there = {s: p for a in done for s, p in zip(asked[a], a.result(), strict=True)}
+        for answered in done:
+            if (error := answered.exception()) is not None:
+                if _n_sites(done, asked) < self.mapping.dimension:
+                    raise error
+                logger.warning("sites %s failed: %s", list(asked[answered]), error)
+        there = {
+            site: log_probs
+            for answered in done
+            if answered.exception() is None
+            for site, log_probs in zip(asked[answered], answered.result(), strict=True)
+        }
         sites = tuple(sorted(there))
         return decode_topk(self.mapping, [there[s] for s in sites], k, sites=sites), sites
 
     def predict(self, inputs: Tensor) -> list[str]:
         """The label of the best class of each row."""
         return [self.labels[i] for i in self.topk(inputs, 1).ids[:, 0]]
+
+
+def _n_sites(done: Collection[Future[Any]], asked: Mapping[Future[Any], tuple[int, ...]]) -> int:
+    """How many sites have answered without an error."""
+    return sum(len(asked[answered]) for answered in done if answered.exception() is None)
 
 
 def _answers(

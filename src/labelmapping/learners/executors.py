@@ -131,9 +131,10 @@ class ProcessExecutor:
                     process.start()
                     sender.close()
                     running[process.sentinel] = process, receiver, task
-                for sentinel in multiprocessing.connection.wait(list(running)):
+                # Either end: a long answer blocks its process until it is read.
+                ends = {end: s for s, (_, r, _) in running.items() for end in (s, r)}
+                for sentinel in {ends[e] for e in multiprocessing.connection.wait(list(ends))}:
                     process, receiver, task = running.pop(sentinel)
-                    process.join()
                     yield task, _outcome(process, receiver, task)
         finally:
             for process, _, _ in running.values():
@@ -172,10 +173,11 @@ def _outcome(process: Any, receiver: Any, task: LearnerTask) -> LearnerReport | 
         if receiver.poll():
             found: LearnerReport | Exception = receiver.recv()
             return found
-    except EOFError:
+    except (EOFError, OSError):  # killed before it answered, or while it did
         pass
     finally:
         receiver.close()
+        process.join()
     code = process.exitcode
     how = f"by signal {-code}" if code < 0 else f"with exit code {code}"
     return LearnerLostError(f"learner {learner_name(task.learner)}: its process ended {how}")

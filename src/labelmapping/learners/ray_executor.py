@@ -12,7 +12,7 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from ..errors import LearnerLostError, MissingExtraError
+from ..errors import ArgumentTypeError, LearnerLostError, MissingExtraError
 from .data import LearningData
 from .executors import LearnerTask, Outcome, perform
 from .site import LearnerReport, learner_name
@@ -71,7 +71,8 @@ class RayExecutor:
         if not ray.is_initialized():
             ray.init(address=self.address, log_to_driver=False, include_dashboard=False)
         rows, function = ray.put(_packed(data)), ray.remote(_perform).options(**self.options)
-        trunks = {id(task.trunk): ray.put(task.trunk) for task in tasks}  # one, for all of them
+        distinct = {id(task.trunk): task.trunk for task in tasks}  # one, for all of them
+        trunks = {key: ray.put(trunk) for key, trunk in distinct.items()}
         running = {
             function.remote(replace(task, trunk=None), rows, trunks[id(task.trunk)]): task
             for task in tasks
@@ -103,7 +104,12 @@ def _outcome(ray: Any, done: Any, task: LearnerTask) -> LearnerReport | Exceptio
 
 def _packed(data: LearningData) -> dict[str, Any]:
     """Rows as numpy arrays, which Ray maps into workers as they lie in the store."""
-    arrays: dict[str, NDArray[Any]] = {name: getattr(data, name).numpy() for name in TENSORS}
+    arrays: dict[str, NDArray[Any]] = {}
+    for name in TENSORS:
+        tensor: Tensor = getattr(data, name).detach()
+        if tensor.dtype == torch.bfloat16:  # which numpy has not
+            raise ArgumentTypeError(f"{name} must not be bfloat16 on Ray, whose arrays are numpy's")
+        arrays[name] = tensor.numpy()
     return {**arrays, "labels": list(data.labels)}
 
 

@@ -67,8 +67,8 @@ def train(
     LearnersFailedError
         Some learners failed for good; names each and its cause.
     """
-    wanted = recipe.learners() if learners is None else tuple(learners)
-    unknown = [learner for learner in wanted if learner not in recipe.learners()]
+    wanted = recipe.learners() if learners is None else tuple(dict.fromkeys(learners))
+    unknown = [s for s in wanted if s not in recipe.learners() or isinstance(s, bool)]
     if unknown:
         raise ArgumentError(f"learners must be among {recipe.learners()}, got {unknown}")
     if recipe.mapping.n_classes != data.n_classes:
@@ -124,7 +124,7 @@ def _run_all(
     retries: int,
 ) -> None:
     """Run all tasks, and again those that failed; a learner's end is recorded as it comes."""
-    failures: dict[object, Exception] = {}
+    failures: dict[Site, Exception] = {}
     for attempt in range(retries + 1):
         again = []
         for task, outcome in executor.run(tasks, data) if tasks else ():
@@ -147,7 +147,7 @@ def _run_all(
         tasks = again
     if not failures:
         return
-    causes = [f"{learner_name(s)}: {type(e).__name__}: {e}" for s, e in failures.items()]  # type: ignore[arg-type]
+    causes = [f"{learner_name(s)}: {type(e).__name__}: {e}" for s, e in failures.items()]
     first = next(iter(failures.values()))
     if len(failures) == 1 and isinstance(first, CERTAIN):
         raise first

@@ -73,6 +73,7 @@ class CodewordEncoder(nn.Module):
 
     def _apply(self, fn: Callable[[Tensor], Tensor], recurse: bool = True) -> Self:
         super()._apply(fn, recurse)  # type: ignore[no-untyped-call]  # untyped in torch
+        self._on_meta = self._on_meta or self.offsets.is_meta
         self._fill_late()
         return self
 

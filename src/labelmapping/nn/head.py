@@ -41,7 +41,8 @@ class LabelMappingHead(ClassHead):
         The sites this head emits: one for a separate learner. Default all (joint).
     normalization : {"site", "class"} or ClassNormalization
         "site": a softmax per site, the paper's. "class": one over the N classes of the
-        summed site logits, dearer and better (docs/architecture.md, "Heads").
+        summed site logits: dearer, and worth it where the sites are hard to learn
+        (benchmarks/README.md, "Assignment").
     label_smoothing : float in [0, 1], default 0.0
         See `label_mapping_cross_entropy`.
     hidden, dropout, bias, reduction, ignore_index, weight, check_targets, device, dtype
@@ -145,6 +146,8 @@ class LabelMappingHead(ClassHead):
     def grow(self, n_classes: int | LabelMapping) -> None:
         """Take in new classes: no parameter changes, nor any class's symbols.
 
+        Where there are class weights, new classes have the mean one.
+
         Parameters
         ----------
         n_classes : int or LabelMapping
@@ -160,7 +163,7 @@ class LabelMappingHead(ClassHead):
         grown = grown_mapping(self.mapping, n_classes)
         self.encoder = self._new_encoder(grown, self.sites, self.encoder.offsets.device)
         if self.weight is not None:  # new classes count as an average one
-            new = self.weight.new_ones(grown.n_classes - self.n_classes)
+            new = self.weight.mean().expand(grown.n_classes - self.n_classes)
             self.weight = torch.cat([self.weight, new])
         self.mapping = grown
 

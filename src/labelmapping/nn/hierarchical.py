@@ -209,7 +209,6 @@ class TwoLevelHead(SingleSiteHead):
     """
 
     places: Tensor
-    empty: Tensor
 
     def __init__(
         self,
@@ -236,8 +235,11 @@ class TwoLevelHead(SingleSiteHead):
         self.clusters = nn.Linear(self.width, self.n_clusters, **made)
         self.output = nn.Linear(self.width, self.n_clusters * self.cluster_size, **made)
         self.register_buffer("places", frequency_ranks(class_counts, self.n_classes).to(device))
-        empty = torch.arange(self.n_clusters * self.cluster_size) >= self.n_classes
-        self.register_buffer("empty", empty.view(self.n_clusters, -1).to(device), persistent=False)
+
+    def _empty(self, device: torch.device) -> Tensor:
+        """Places of the last cluster that no class has, bool (clusters, size)."""
+        places = torch.arange(self.n_clusters * self.cluster_size, device=device)
+        return (places >= self.n_classes).view(self.n_clusters, -1)
 
     def _entry_losses(self, features: Tensor, ids: Tensor) -> tuple[Tensor, Tensor]:
         places = self.places[ids]
@@ -246,7 +248,7 @@ class TwoLevelHead(SingleSiteHead):
         logits = torch.einsum("bd,bcd->bc", features, weight[cluster])
         if self.output.bias is not None:
             logits = logits + self.output.bias.view(self.n_clusters, -1)[cluster]
-        logits = logits.masked_fill(self.empty[cluster], -math.inf)
+        logits = logits.masked_fill(self._empty(ids.device)[cluster], -math.inf)
         first = log_softmax(self.clusters(features)).gather(1, cluster[:, None])
         second = log_softmax(logits).gather(1, within[:, None])
         log_probs = (first + second).squeeze(1)
@@ -254,6 +256,6 @@ class TwoLevelHead(SingleSiteHead):
 
     def _class_log_probs(self, features: Tensor) -> Tensor:
         logits = self.output(features).view(-1, self.n_clusters, self.cluster_size)
-        within = log_softmax(logits.masked_fill(self.empty, -math.inf))
+        within = log_softmax(logits.masked_fill(self._empty(logits.device), -math.inf))
         log_probs = log_softmax(self.clusters(features)).unsqueeze(2) + within
         return log_probs.flatten(1)[:, self.places]

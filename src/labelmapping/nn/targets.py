@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import cast
@@ -109,6 +110,17 @@ def check_class_numbers(name: str, values: Sequence[float] | Tensor, n_classes: 
     return numbers
 
 
+def _check_weights(name: str, values: Tensor | None) -> None:
+    """Refuse weights below 0 or not finite; not in a compiled graph, which cannot ask."""
+    if values is None or torch.compiler.is_compiling() or values.numel() == 0:
+        return
+    low, high = torch.aminmax(values.detach())
+    if not (float(low) >= 0 and float(high) < math.inf):
+        raise ArgumentError(
+            f"{name} must be finite and at least 0, got values from {float(low)} to {float(high)}"
+        )
+
+
 @dataclass(frozen=True)
 class Targets:
     """Targets as rows of entries: one entry a row, or several true classes.
@@ -172,6 +184,8 @@ class Targets:
         ids = torch.where(kept, target, 0)
         if check:
             ids = checked_ids("target", ids, n_classes)
+            for name, values in (("weight", weight), ("sample_weight", sample_weight)):
+                _check_weights(name, values)
         multiple = shape != rows
         weights = kept.to(dtype)
         if multiple:
