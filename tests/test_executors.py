@@ -183,7 +183,8 @@ def test_killed_workers_are_tried_again_from_their_last_epoch(
 
 
 DRIVER = """
-import sys
+import signal, sys
+signal.signal(signal.SIGINT, signal.default_int_handler)  # jobs in the background ignore it
 sys.path.insert(0, sys.argv[2])
 from tests.conftest import make_task
 from tests.test_executors import RECIPE
@@ -212,7 +213,10 @@ def test_workers_end_with_a_driver_that_is_killed(tmp_path: Path, sent: signal.S
         workers = [Path(f"/proc/{child}") for child in tree.read_text().split()]
         assert len(workers) >= 2
         driver.send_signal(sent)
-        assert driver.wait(60) != 0
+        try:
+            assert driver.wait(60) != 0
+        finally:
+            driver.kill()
     until = time.monotonic() + 60
     while any(_alive(worker) for worker in workers):
         assert time.monotonic() < until
