@@ -26,7 +26,6 @@ from labelmapping.learners import (
     LearningData,
     ProcessExecutor,
     RunFolder,
-    SerialExecutor,
     train,
 )
 from labelmapping.learners.executors import LearnerTask, Outcome, perform
@@ -255,4 +254,3 @@ def test_a_learner_named_twice_is_trained_once(task: LearningData, tmp_path: Pat
 def test_tasks_can_be_sent_and_are_small(tmp_path: Path) -> None:
     task = LearnerTask(RECIPE, 1, 3, tmp_path)
     assert len(pickle.dumps(task)) < 10_000
-    assert isinstance(SerialExecutor().run([], None), Iterator)  # type: ignore[arg-type]
