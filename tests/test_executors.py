@@ -28,6 +28,7 @@ from labelmapping.learners import (
     RunFolder,
     train,
 )
+from labelmapping.learners.data import LearningSource
 from labelmapping.learners.executors import LearnerTask, Outcome, perform
 from labelmapping.nn import SmallCnn
 
@@ -62,7 +63,7 @@ class Faulty:
         self.faults = faults
         self.attempts: list[Any] = []
 
-    def run(self, tasks: Sequence[LearnerTask], data: LearningData) -> Iterator[Outcome]:
+    def run(self, tasks: Sequence[LearnerTask], data: LearningSource) -> Iterator[Outcome]:
         for task in tasks:
             self.attempts.append(task.learner)
             waiting = self.faults.get(task.learner, [])
@@ -143,7 +144,7 @@ class Killing(ProcessExecutor):
         self.site = site
         self.killed: list[str] = []
 
-    def run(self, tasks: Sequence[LearnerTask], data: LearningData) -> Iterator[Outcome]:
+    def run(self, tasks: Sequence[LearnerTask], data: LearningSource) -> Iterator[Outcome]:
         if not self.killed:
             checkpoint = tasks[0].run_folder / f"site-{self.site:02d}" / "checkpoint.ckpt"
             script = (

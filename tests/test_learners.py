@@ -472,7 +472,7 @@ def test_N70_labels_come_back_from_the_folder(
 
 
 def test_N68_only_tensors_and_json_and_a_format_number(separate: Path, tmp_path: Path) -> None:
-    assert {p.suffix for p in separate.rglob("*") if p.is_file()} == {
+    assert {p.suffix for p in separate.rglob("*") if p.is_file() and p.name != ".lock"} == {
         ".json",
         ".csv",
         ".safetensors",
@@ -558,6 +558,11 @@ def test_missing_learners_are_named_and_the_rest_answer(
     ) in caplog.text
     assert ensemble.sites == (0, 2)
     assert Ensemble.load(separate, learners=[2, 0, 0]).sites == (0, 2)
+    assert Ensemble.load(folder, sites=[2]).sites == (2,)
+    with pytest.raises(RunMismatchError, match=r"run has no weights of the sites \[1\]"):
+        Ensemble.load(folder, sites=[0, 1])
+    with pytest.raises(RunMismatchError, match=r"no weights of epoch 2 of the sites \[0, 2\]"):
+        Ensemble.load(folder, sites=[2, 0], epoch=2)
     found = ensemble.topk(task.held_out_inputs, 1).ids[:, 0]
     assert (found == task.held_out_ids.numpy()).mean() > 0.7
     whole = Ensemble.load(separate)
@@ -566,6 +571,34 @@ def test_missing_learners_are_named_and_the_rest_answer(
         ensemble.topk(task.held_out_inputs, 1, sites=[0, 1])
     with pytest.raises(ArgumentError, match="at least 2 sites"):
         ensemble.topk(task.held_out_inputs, 1, sites=[0])
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_an_ensemble_of_some_sites_answers_with_them_alone(
+    separate: Path, task: LearningData, tmp_path: Path, joint: bool
+) -> None:
+    folder, inputs = separate, task.held_out_inputs
+    if joint:
+        folder = tmp_path / "run"
+        train(recipe(joint=True, epochs=1, keep_epochs=()), task, folder)
+    whole = Ensemble.load(folder)
+    some = Ensemble.load(folder, sites=[2, 0])
+    assert some.sites == (0, 2)
+    expected = whole.topk(inputs, 3, sites=(0, 2))
+    assert (some.topk(inputs, 3).ids == expected.ids).all()
+    answers, all_answers = some.site_log_probs(inputs), whole.site_log_probs(inputs)
+    for site, answer in zip(some.sites, answers, strict=True):
+        assert np.array_equal(answer, all_answers[site])
+    top, sites = some.topk_within(inputs, 3, math.inf)
+    assert sites == (0, 2)
+    assert (top.ids == expected.ids).all()
+    with pytest.raises(ArgumentError, match=r"sites must be among \[0, 2\], got \[1\]"):
+        some.topk(inputs, 1, sites=[0, 1])
+    for bad, message in (([3], "lie in 0..2"), ([0, 0], "different"), ([], "not be empty")):
+        with pytest.raises(ArgumentError, match=f"sites must .*{message}"):
+            Ensemble.load(folder, sites=bad)
+    with pytest.raises(ArgumentError, match="sites and learners must not be given both"):
+        Ensemble.load(folder, sites=[0], learners=[0])
 
 
 def test_kept_epochs_can_be_loaded(separate: Path, task: LearningData) -> None:

@@ -114,13 +114,12 @@ def test_the_lstm_has_one_bias_vector_a_gate() -> None:
 )
 def test_the_experiments_rows_have_the_papers_counts(row: str, total: int) -> None:
     pytest.importorskip("pytorch_lightning", reason="the experiments train with Lightning")
-    republic = pytest.importorskip("labelmapping.experiments.republic")
-    chosen = republic.ROWS[row]
-    recipe = republic.learner_recipe(chosen.run, republic.PROFILES["paper"])
+    republic = pytest.importorskip("labelmapping.experiments.republic").EXPERIMENT
+    chosen = republic.row(row)
+    recipe = chosen.recipe(republic.profiles["paper"])
     counts = torch.ones(recipe.mapping.n_classes)
     learners = [recipe.build(site, counts) for site in range(chosen.n_sites)]
     assert trained_parameters(*learners) == total
-    assert len(republic.ROWS) == 9
 
 
 def test_gb2312_networks_of_the_cjk_experiment() -> None:

@@ -105,6 +105,11 @@ def test_three_conv_cnn_shapes_and_layers() -> None:
     assert all(m.bias is None and m.padding == (0, 0) for m in convolutions)
     assert [m.p for m in trunk.modules() if isinstance(m, nn.Dropout)] == [0.25, 0.25]
     assert [m.p for m in ThreeConvCnn(0.5).modules() if isinstance(m, nn.Dropout)] == [0.5, 0.5]
+    # Bytes are colours as fractions of 255.
+    colours = torch.randint(0, 256, (2, 3, 32, 32), dtype=torch.uint8)
+    trunk.eval()
+    assert torch.equal(trunk(colours), trunk(colours.float() / 255))
+    assert not torch.equal(trunk(colours), trunk(colours // 2))
 
 
 def test_in_evaluation_an_answer_depends_on_its_row_alone() -> None:

@@ -16,6 +16,7 @@ __all__ = [
     "LearnerLostError",
     "LearnersFailedError",
     "MissingExtraError",
+    "RunInUseError",
     "RunMismatchError",
 ]
 
@@ -41,6 +42,10 @@ class DataNotFoundError(LabelMappingError, FileNotFoundError):
 
 class RunMismatchError(LabelMappingError, ValueError):
     """A run folder was made with other settings or data, or a file in it is damaged."""
+
+
+class RunInUseError(RunMismatchError):
+    """Another process trains in the run folder; the message names it."""
 
 
 class DivergedError(LabelMappingError, ArithmeticError):

@@ -14,6 +14,7 @@ except ImportError as error:
 from .data import LearningData
 from .ensemble import Ensemble
 from .executors import ProcessExecutor, SerialExecutor
+from .module_data import ModuleData
 from .ray_executor import RayExecutor
 from .recipe import LearnerRecipe
 from .refit import feature_statistics, train_with_refit
@@ -25,6 +26,7 @@ __all__ = [
     "Ensemble",
     "LearnerRecipe",
     "LearningData",
+    "ModuleData",
     "ProcessExecutor",
     "RayExecutor",
     "RunFolder",

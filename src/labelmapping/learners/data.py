@@ -1,10 +1,11 @@
-"""The rows a learner trains on, held in memory, and the order they come in."""
+"""The rows a learner trains on: what any source of them offers, those in memory, their order."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
+from typing import Any, Protocol
 
 import numpy as np
 import torch
@@ -13,9 +14,48 @@ from torch.utils.data import DataLoader, Dataset, Sampler
 
 from ..errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["EpochBatches", "LearningData"]
+__all__ = ["WATCHED_ROWS", "EpochBatches", "LearningData", "LearningSource"]
 
 Batch = tuple[Tensor, Tensor]
+# Held-out rows looked at after each epoch, to see a learner that does not learn.
+WATCHED_ROWS = 2048
+
+
+class LearningSource(Protocol):
+    """What learners are trained on: rows in memory (`LearningData`), or a `ModuleData`.
+
+    Batches are pairs (inputs, int64 ids). Whoever iterates a loader checks them.
+    """
+
+    @property
+    def labels(self) -> Sequence[str]:
+        """The label of each class id."""
+        ...
+
+    @property
+    def n_classes(self) -> int:
+        """N, the number of labels."""
+        ...
+
+    def class_counts(self) -> Tensor:
+        """How often each class occurs in the training rows; int64 (N,)."""
+        ...
+
+    def fingerprint(self) -> str:
+        """Checksum that a run belongs to."""
+        ...
+
+    def rows(self, batch_size: int) -> Iterator[tuple[Any, Tensor]]:
+        """The training rows once, in batches of any size; draws nothing from global generators."""
+        ...
+
+    def training(self, batch_size: int, steps: int | None, seed: int) -> Iterable[Any]:
+        """A loader of training batches: a pass is an epoch."""
+        ...
+
+    def watched(self) -> Iterable[Any] | None:
+        """A loader of held-out batches, of which 2,048 rows are looked at after each epoch."""
+        ...
 
 
 @dataclass(frozen=True, eq=False)
@@ -82,6 +122,26 @@ class LearningData:
         """How often each class occurs in the training rows; int64 (N,)."""
         return torch.bincount(self.train_ids, minlength=self.n_classes)
 
+    def rows(self, batch_size: int) -> Iterator[Batch]:
+        """The training rows once, in order."""
+        return zip(
+            torch.split(self.train_inputs, batch_size),
+            torch.split(self.train_ids, batch_size),
+            strict=True,
+        )
+
+    def training(self, batch_size: int, steps: int | None, seed: int) -> DataLoader[Batch]:
+        """Batches drawn from `seed` and the epoch; a pass is an epoch."""
+        sampler = EpochBatches(len(self.train_ids), batch_size, steps, seed)
+        return batches(self.train_inputs, self.train_ids, sampler)
+
+    def watched(self) -> DataLoader[Batch] | None:
+        """The first 2,048 held-out rows in order; None where there are none."""
+        rows = torch.arange(min(WATCHED_ROWS, len(self.held_out_ids)))
+        if not len(rows):
+            return None
+        return batches(self.held_out_inputs, self.held_out_ids, torch.split(rows, 512))
+
     def fingerprint(self) -> str:
         """Checksum of all rows, ids and labels: a run belongs to one."""
         digest = hashlib.sha256()
@@ -143,7 +203,7 @@ class _Rows(Dataset[Batch]):
         return self.inputs[rows], self.ids[rows]
 
 
-def batches(inputs: Tensor, ids: Tensor, sampler: Sampler[Tensor]) -> DataLoader[Batch]:
+def batches(inputs: Tensor, ids: Tensor, sampler: Iterable[Tensor]) -> DataLoader[Batch]:
     """A loader that yields whole batches as the sampler names them."""
     # Without a generator of its own the loader draws from the global one, and only
     # in epochs that it begins: a resumed training would go on from other draws.

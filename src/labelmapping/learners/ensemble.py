@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-import safetensors.torch
+import safetensors
 import torch
 from numpy.typing import NDArray
 from torch import Tensor, nn
@@ -21,7 +21,7 @@ from ..errors import ArgumentError, RunMismatchError
 from ..mappings import LabelMapping
 from .recipe import LearnerNetwork, Site, count_parameters, own_class
 from .run import RunFolder
-from .site import learner_name, weights_file
+from .site import learner_name, read_weights, weights_file
 
 __all__ = ["Ensemble"]
 
@@ -45,11 +45,13 @@ class Ensemble:
         mapping: LabelMapping,
         labels: Sequence[str],
         networks: Sequence[tuple[tuple[int, ...], LearnerNetwork]],
+        sites: Sequence[int] | None = None,
     ) -> None:
         self.mapping = mapping
         self.labels = list(labels)
-        self._networks = [(sites, network.eval()) for sites, network in networks]
-        self.sites = tuple(site for sites, _ in self._networks for site in sites)
+        self._networks = [(emitted, network.eval()) for emitted, network in networks]
+        there = (site for emitted, _ in self._networks for site in emitted)
+        self.sites = tuple(site for site in there if sites is None or site in sites)
 
     @property
     def trunk(self) -> nn.Module:
@@ -61,6 +63,7 @@ class Ensemble:
         cls,
         run_folder: str | Path,
         *,
+        sites: Sequence[int] | None = None,
         learners: Sequence[Site] | None = None,
         epoch: int | None = None,
         trunk_class: Callable[..., nn.Module] | None = None,
@@ -70,8 +73,13 @@ class Ensemble:
 
         Parameters
         ----------
+        run_folder : str, Path or UPath
+            A URL such as "s3://bucket/run" is on a store that fsspec speaks to.
+        sites : sequence of int, optional
+            Those to answer with. Default: all whose learners are finished; missing ones are
+            named in a warning, with what the code still corrects without them.
         learners : sequence of int or "all", optional
-            Default: all that are finished; missing ones are named in a warning.
+            The same by learners; not beside `sites`.
         epoch : int, optional
             One of the recipe's `keep_epochs`. Default: the last weights.
         trunk_class : callable, optional
@@ -83,8 +91,13 @@ class Ensemble:
         RunMismatchError
             A weight file is missing, altered or does not fit the recipe.
         """
+        if sites is not None and learners is not None:
+            raise ArgumentError("sites and learners must not be given both")
         run = RunFolder.load(run_folder)
         finished = run.finished()
+        if sites is not None:
+            sites = run.recipe.mapping.check_sites(sites)
+            learners = _learners_of(run, sites, epoch)
         if learners is None:
             missing = [learner_name(s) for s in run.recipe.learners() if s not in finished]
             if missing and finished:
@@ -111,13 +124,13 @@ class Ensemble:
                     learner, torch.zeros(run.recipe.mapping.n_classes), make_trunk
                 )
             try:
-                network.load_state_dict(safetensors.torch.load_file(path))
+                network.load_state_dict(read_weights(path))
             except (safetensors.SafetensorError, RuntimeError) as error:
                 raise RunMismatchError(f"{path} does not fit the recipe: {error}") from error
             networks.append((run.recipe.sites_of(learner), network.to(device)))
         if not networks:
             raise RunMismatchError(f"{run.path} has no finished learner")
-        return cls(run.recipe.mapping, run.labels, networks)
+        return cls(run.recipe.mapping, run.labels, networks, sites)
 
     @property
     def parameters(self) -> int:
@@ -127,7 +140,12 @@ class Ensemble:
     def site_log_probs(self, inputs: Tensor, batch_size: int = 256) -> list[NDArray[np.float32]]:
         """Log-probabilities of rows (B, ...): one float32 array (B, q_i) for each of `sites`."""
         as_integer("batch_size", batch_size, 1)
-        return [p for _, network in self._networks for p in _answers(network, inputs, batch_size)]
+        return [
+            log_probs
+            for sites, network in self._networks
+            for site, log_probs in zip(sites, _answers(network, inputs, batch_size), strict=True)
+            if site in self.sites
+        ]
 
     def topk(self, inputs: Tensor, k: int, *, sites: Sequence[int] | None = None) -> TopK:
         """The k best classes of each row, by all sites that are there or by some of them."""
@@ -176,6 +194,7 @@ class Ensemble:
             for answered in done
             if answered.exception() is None
             for site, log_probs in zip(asked[answered], answered.result(), strict=True)
+            if site in self.sites
         }
         sites = tuple(sorted(there))
         return decode_topk(self.mapping, [there[s] for s in sites], k, sites=sites), sites
@@ -201,6 +220,17 @@ def _answers(
             batch = inputs[start : start + batch_size].to(device)
             parts.append([p.float().cpu().numpy() for p in network.site_log_probs(batch)])
     return [np.concatenate(site) for site in zip(*parts, strict=True)]
+
+
+def _learners_of(run: RunFolder, sites: Sequence[int], epoch: int | None) -> list[Site]:
+    """The learners that emit these sites; refused where their weights are not there."""
+    learners: list[Site] = ["all"] if run.recipe.joint else sorted(sites)
+    absent = [s for s in learners if not weights_file(run.learner_folder(s), epoch).exists()]
+    if absent:
+        lost = sorted(sites) if run.recipe.joint else absent
+        when = "" if epoch is None else f" of epoch {epoch}"
+        raise RunMismatchError(f"{run.path} has no weights{when} of the sites {lost}")
+    return learners
 
 
 def _cost(run: RunFolder, finished: Sequence[Site]) -> str:

@@ -6,6 +6,7 @@ never stops at a failure: what a learner ended with is handed on.
 
 from __future__ import annotations
 
+import logging
 import multiprocessing.connection
 import os
 import pickle
@@ -24,7 +25,7 @@ from torch import Tensor
 
 from ..arguments import as_integer
 from ..errors import LearnerLostError
-from .data import LearningData
+from .data import LearningSource
 from .recipe import LearnerRecipe, Site
 from .site import LearnerReport, learner_name, train_learner
 
@@ -37,7 +38,7 @@ class LearnerTask:
 
     Attributes
     ----------
-    recipe, learner, seed, run_folder, accelerator, trunk
+    recipe, learner, seed, run_folder, accelerator, trainer_options, trunk
         As `train_learner` takes them.
     threads : int
         Of torch, wherever it runs: sums on another number of them differ in their last bits.
@@ -53,6 +54,7 @@ class LearnerTask:
     trunk: Mapping[str, Tensor] | None = None
     threads: int = field(default_factory=torch.get_num_threads)
     callbacks: Sequence[pl.Callback] = ()
+    trainer_options: Mapping[str, Any] = field(default_factory=dict)
 
 
 # A learner and how its training ended.
@@ -62,12 +64,12 @@ Outcome = tuple[LearnerTask, LearnerReport | Exception]
 class Executor(Protocol):
     """Runs tasks, and hands out how each ended as soon as it is known, in any order."""
 
-    def run(self, tasks: Sequence[LearnerTask], data: LearningData) -> Iterator[Outcome]:
+    def run(self, tasks: Sequence[LearnerTask], data: LearningSource) -> Iterator[Outcome]:
         """Each task once; a failure is an outcome, and the others go on."""
         ...
 
 
-def perform(task: LearnerTask, data: LearningData) -> LearnerReport:
+def perform(task: LearnerTask, data: LearningSource) -> LearnerReport:
     """Train one learner with the task's number of threads."""
     before = torch.get_num_threads()
     if before != task.threads:
@@ -80,6 +82,7 @@ def perform(task: LearnerTask, data: LearningData) -> LearnerReport:
             data,
             task.run_folder,
             accelerator=task.accelerator,
+            trainer_options=task.trainer_options,
             callbacks=task.callbacks,
             trunk=task.trunk,
         )
@@ -91,7 +94,7 @@ def perform(task: LearnerTask, data: LearningData) -> LearnerReport:
 class SerialExecutor:
     """One learner after the other, in this process."""
 
-    def run(self, tasks: Sequence[LearnerTask], data: LearningData) -> Iterator[Outcome]:
+    def run(self, tasks: Sequence[LearnerTask], data: LearningSource) -> Iterator[Outcome]:
         """Each task once, in order."""
         for task in tasks:
             try:
@@ -117,9 +120,10 @@ class ProcessExecutor:
             max_workers = max(1, (os.cpu_count() or 1) // torch.get_num_threads())
         self.max_workers = as_integer("max_workers", max_workers, 1)
 
-    def run(self, tasks: Sequence[LearnerTask], data: LearningData) -> Iterator[Outcome]:
+    def run(self, tasks: Sequence[LearnerTask], data: LearningSource) -> Iterator[Outcome]:
         """Each task once; a process that is killed is a `LearnerLostError`."""
         spawn = torch.multiprocessing.get_context("spawn")
+        started = multiprocessing.get_start_method(allow_none=True)
         waiting = deque(tasks)
         running: dict[Any, tuple[Any, Any, LearnerTask]] = {}
         try:
@@ -127,7 +131,9 @@ class ProcessExecutor:
                 while waiting and len(running) < self.max_workers:
                     task = waiting.popleft()
                     receiver, sender = spawn.Pipe(duplex=False)
-                    process = spawn.Process(target=_work, args=(sender, task, data), daemon=True)
+                    process = spawn.Process(
+                        target=_work, args=(sender, task, data, started), daemon=True
+                    )
                     process.start()
                     sender.close()
                     running[process.sentinel] = process, receiver, task
@@ -142,10 +148,14 @@ class ProcessExecutor:
                 process.join()
 
 
-def _work(sender: Any, task: LearnerTask, data: LearningData) -> None:
+def _work(sender: Any, task: LearnerTask, data: LearningSource, started: str | None) -> None:
     """In the other process: train, and send how it ended."""
     threading.Thread(target=_end_with_parent, daemon=True).start()
+    # It may have processes of its own, a loader's and a strategy's, started as in the parent.
+    multiprocessing.current_process().daemon = False
+    multiprocessing.set_start_method(started, force=True)
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)  # its notes, many times over
     try:
         sender.send(perform(task, data))
     except Exception as error:

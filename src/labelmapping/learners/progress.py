@@ -1,12 +1,17 @@
-"""How far a learner is, for people: a bar in a terminal, a line an epoch elsewhere."""
+"""How far learners are, for people: a bar or a table in a terminal, lines elsewhere."""
 
 from __future__ import annotations
 
 import time
-from typing import Any
+from collections import Counter
+from collections.abc import Callable, Sequence
+from datetime import timedelta
+from types import TracebackType
+from typing import Any, Self
 
 import pytorch_lightning as pl
 from rich.console import Console
+from rich.live import Live
 from rich.progress import (
     BarColumn,
     MofNCompleteColumn,
@@ -15,8 +20,16 @@ from rich.progress import (
     TimeElapsedColumn,
     TimeRemainingColumn,
 )
+from rich.table import Table
 
-__all__ = ["LearnerProgress"]
+from .site_progress import SiteState
+
+__all__ = ["LearnerProgress", "LiveSites"]
+
+# Lines of a terminal that are left free beside the rows of a table.
+AROUND = 6
+# Between two lines where there is no terminal.
+LINE_SECONDS = 60.0
 
 
 class LearnerProgress(pl.Callback):
@@ -93,3 +106,112 @@ class LearnerProgress(pl.Callback):
     ) -> None:
         """Give the terminal back."""
         self.bar.stop()
+
+
+class LiveSites:
+    """Shows how far all learners of a run are: ``with LiveSites(console) as w: train(watch=w)``.
+
+    In a terminal a table with a row a learner; of more learners than it has lines for, those that
+    run or have failed, and how many others there are. Elsewhere a line for each learner that ends,
+    and a line a minute.
+
+    Parameters
+    ----------
+    console : rich.console.Console
+        Where.
+    """
+
+    def __init__(self, console: Console) -> None:
+        self.console = console
+        self.clock: Callable[[], float] = time.monotonic
+        self.live = Live(console=console, auto_refresh=False)
+        self.before: dict[str, SiteState] | None = None
+        self.said = 0.0
+
+    def __enter__(self) -> Self:
+        if self.console.is_terminal:
+            self.live.start()
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        traceback: TracebackType | None,
+    ) -> None:
+        """Leave the last table on the screen."""
+        self.live.stop()
+
+    def __call__(self, sites: Sequence[SiteState]) -> None:
+        """Show these states; `train` calls it."""
+        if self.console.is_terminal:
+            rows = max(1, self.console.size.height - AROUND)
+            self.live.update(_table(sites, rows), refresh=True)
+        else:
+            self._say(sites)
+
+    def _say(self, sites: Sequence[SiteState]) -> None:
+        now, lines = self.clock(), []
+        for site in sites if self.before is not None else ():
+            before = self.before.get(site.name) if self.before else None
+            if site.state in ("finished", "failed") and site != before:
+                lines.append(" ".join([site.name, *_details(site)]))
+        if self.before is None or now - self.said >= LINE_SECONDS:
+            self.said = now
+            lines.append(_total(sites))
+        self.before = {site.name: site for site in sites}
+        for line in lines:
+            self.console.print(line, markup=False, highlight=False, soft_wrap=True)
+
+
+def _table(sites: Sequence[SiteState], rows: int) -> Table:
+    shown = list(sites)
+    if len(sites) > rows:
+        shown = [s for s in sites if s.state in ("running", "failed")][:rows]
+    table = Table(caption=_total(sites), caption_justify="left")
+    for name in ("site", "state"):
+        table.add_column(name, no_wrap=True)
+    for name in ("epoch", "loss", "held-out accuracy", "time left"):
+        table.add_column(name, justify="right")
+    for site in shown:
+        table.add_row(
+            site.name,
+            site.state,
+            f"{site.epoch}/{site.epochs}",
+            "" if site.loss is None else f"{site.loss:.3f}",
+            "" if site.held_out_accuracy is None else f"{100 * site.held_out_accuracy:.1f} %",
+            "" if site.seconds_left is None else _duration(site.seconds_left),
+        )
+    if len(shown) < len(sites):
+        left = Counter(s.state for s in sites if s not in shown)
+        table.add_row(f"and {', '.join(f'{n} {state}' for state, n in left.items())}")
+    return table
+
+
+def _details(site: SiteState) -> list[str]:
+    if site.state == "failed":
+        return ["failed:", str(site.cause)]
+    known = [] if site.loss is None else [f"loss {site.loss:.3f}"]
+    if site.held_out_accuracy is not None:
+        known.append(f"held-out accuracy {100 * site.held_out_accuracy:.1f} %")
+    return [site.state, ", ".join(known)]
+
+
+def _total(sites: Sequence[SiteState]) -> str:
+    """How many are in which state, and about how long it takes with as many at a time as now."""
+    count = Counter(site.state for site in sites)
+    said = [f"{count['finished']} of {len(sites)} finished"]
+    said += [
+        f"{count[state]} {state}" for state in ("running", "waiting", "failed") if count[state]
+    ]
+    timed = [s for s in sites if s.state == "running" and s.seconds_left is not None and s.steps]
+    if timed:
+        left = sum(s.seconds_left or 0.0 for s in timed)
+        left_of_steps = sum(1 - s.step / (s.steps or 1) for s in timed)
+        whole = left / left_of_steps if left_of_steps else 0.0
+        said.append(f"about {_duration((left + count['waiting'] * whole) / len(timed))} left")
+    return ", ".join(said)
+
+
+def _duration(seconds: float) -> str:
+    return str(timedelta(seconds=round(seconds)))

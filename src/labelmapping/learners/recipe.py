@@ -19,6 +19,7 @@ from ..nn import (
     CutoffHead,
     HeadOutput,
     HuffmanHead,
+    LabelMappingEmbedding,
     LabelMappingHead,
     NegativeSamplingHead,
     OneHotHead,
@@ -85,6 +86,9 @@ class LearnerRecipe:
     schedule : {"constant", "one-cycle"}
     keep_epochs : tuple of int
         Epochs (from 1) whose weights are kept beside the last.
+    tied : bool
+        The trunk's ``embedding`` is the head's last layer, one tensor. For a "label-mapping"
+        head of all sites over the embedding's mapping and as wide as it.
     trunk_sha256 : str, optional
         The trunk starts from the one in the weights file with this checksum, which
         `train` is given; by default from a random state.
@@ -102,6 +106,7 @@ class LearnerRecipe:
     learning_rate: float = 1e-3
     schedule: str = "constant"
     keep_epochs: tuple[int, ...] = ()
+    tied: bool = False
     trunk_sha256: str | None = None
 
     def __post_init__(self) -> None:
@@ -141,14 +146,14 @@ class LearnerRecipe:
     def build(
         self,
         learner: Site,
-        class_counts: Tensor,
+        class_counts: Tensor | Callable[[], Tensor],
         trunk_class: Callable[..., nn.Module] | None = None,
     ) -> LearnerNetwork:
         """A new network of one learner, drawn from torch's global random state.
 
         Parameters
         ----------
-        class_counts : Tensor, shape (N,)
+        class_counts : Tensor, shape (N,), or what gives it
             Training frequencies, for the heads that use them.
         trunk_class : callable, optional
             Makes the trunk from `trunk_options`. Default: what `trunk` names.
@@ -164,29 +169,36 @@ class LearnerRecipe:
             head = self._head(learner, width, class_counts, options)
         except TypeError as error:
             raise ArgumentError(f"head_options of {self.head}: {error}") from error
+        if self.tied:
+            _tie(trunk, head)
         return LearnerNetwork(trunk, head)
 
     def _head(
-        self, learner: Site, width: int, class_counts: Tensor, options: dict[str, Any]
+        self,
+        learner: Site,
+        width: int,
+        class_counts: Tensor | Callable[[], Tensor],
+        options: dict[str, Any],
     ) -> ClassHead:
         if self.head == "label-mapping":
             return LabelMappingHead(width, self.mapping, sites=self.sites_of(learner), **options)
-        counts: dict[str, Any] = {"class_counts": class_counts}
-        if self.head == "one-hot":
-            counts = {}
+        counted = self.head != "one-hot"
         if self.head == "negative-sampling":
             noise = options.setdefault("noise", "uniform")
             if noise == "unigram":  # the name of "frequency" in recipes of earlier versions
                 noise = options["noise"] = "frequency"
-            if noise != "frequency":
-                counts = {}
+            counted = noise == "frequency"
+        counts: dict[str, Any] = {}
+        if counted:
+            counts["class_counts"] = class_counts() if callable(class_counts) else class_counts
         return RIVALS[self.head](width, self.mapping, **counts, **options)
 
     def to_config(self) -> dict[str, Any]:
         """The recipe as JSON values; `from_config` rebuilds it."""
         config = {f.name: getattr(self, f.name) for f in fields(self)}
-        if self.trunk_sha256 is None:  # runs of earlier versions have no such field
-            del config["trunk_sha256"]
+        for name in ("tied", "trunk_sha256"):  # runs of earlier versions have no such fields
+            if not config[name]:
+                del config[name]
         return {
             **config,
             "mapping": self.mapping.to_config(),
@@ -205,6 +217,22 @@ class LearnerRecipe:
             return cls(**values)
         except (KeyError, TypeError) as error:
             raise ArgumentError(f"recipe of a learner: {error!r}") from error
+
+
+def _tie(trunk: nn.Module, head: ClassHead) -> None:
+    """Make the trunk's embedding the head's last layer."""
+    embedding = getattr(trunk, "embedding", None)
+    if not isinstance(embedding, LabelMappingEmbedding) or not isinstance(head, LabelMappingHead):
+        raise ArgumentError(
+            "tied must be False but for a trunk with a LabelMappingEmbedding called embedding and "
+            f'a "label-mapping" head; got {type(trunk).__name__} and {type(head).__name__}'
+        )
+    trunk.embedding = LabelMappingEmbedding(
+        embedding.mapping,
+        embedding.embedding_dim,
+        padding_idx=embedding.padding_idx,
+        tied_to=head,
+    )
 
 
 def load_class(path: str) -> Callable[..., nn.Module]:

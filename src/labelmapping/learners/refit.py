@@ -18,7 +18,8 @@ from ..arguments import as_integer
 from ..errors import ArgumentError
 from ..mappings import LearnedMapping
 from ..mappings.prototypes import ClassStatistics, class_statistics
-from .data import LearningData
+from ..storage import as_folder
+from .data import LearningSource
 from .ensemble import Ensemble
 from .recipe import LearnerRecipe, Site
 from .run import RunFolder
@@ -32,7 +33,7 @@ ROWS = 1024
 
 def feature_statistics(
     run: RunFolder,
-    data: LearningData,
+    data: LearningSource,
     *,
     trunk_class: Callable[..., nn.Module] | None = None,
 ) -> ClassStatistics:
@@ -45,17 +46,16 @@ def feature_statistics(
 
     @torch.no_grad()
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
-        for start in range(0, len(data.train_ids), ROWS):
-            rows = slice(start, start + ROWS)
-            features = trunk(data.train_inputs[rows])
-            yield features.reshape(len(features), -1).float(), data.train_ids[rows]
+        for inputs, ids in data.rows(ROWS):
+            features, known = trunk(inputs), ids >= 0
+            yield features.reshape(len(features), -1).float()[known], ids[known]
 
     return class_statistics(batches(), data.n_classes)
 
 
 def train_with_refit(
     recipe: LearnerRecipe,
-    data: LearningData,
+    data: LearningSource,
     run_folder: str | Path,
     *,
     first_epochs: int,
@@ -74,6 +74,8 @@ def train_with_refit(
 
     Parameters
     ----------
+    run_folder : str, Path or UPath
+        As of `train`.
     recipe : LearnerRecipe
         Joint. `epochs` counts both phases; `keep_epochs` count from the start.
     first_epochs : int
@@ -99,7 +101,7 @@ def train_with_refit(
         )
     if not recipe.joint:
         raise ArgumentError("recipe must be joint: its one trunk gives the features")
-    folder = Path(run_folder)
+    folder = as_folder(run_folder)
     begun = train(
         replace(
             recipe,

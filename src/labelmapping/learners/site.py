@@ -7,7 +7,9 @@ import logging
 import pickle
 import time
 import warnings
-from collections.abc import Callable, Mapping, Sequence
+import zipfile
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -15,25 +17,46 @@ from typing import Any
 import pytorch_lightning as pl
 import safetensors.torch
 import torch
+from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
+from torch.multiprocessing.spawn import ProcessRaisedException
 
-from ..atomic import TEMPORARY, file_sha256, replacing, write_json, write_text
-from ..errors import DivergedError, RunMismatchError
-from .data import EpochBatches, LearningData, batches
+from ..arguments import check_choice
+from ..atomic import (
+    file_sha256,
+    is_remote,
+    remove_leftovers,
+    replacing,
+    write_json,
+    write_text,
+)
+from ..errors import ArgumentError, ArgumentTypeError, DivergedError, RunMismatchError
+from ..storage import as_folder, local_copy, local_folder
+from .data import LearningSource
+from .loaders import TrainingBatches, WatchedBatches, drawing_from
 from .recipe import LearnerNetwork, LearnerRecipe, Site, count_parameters, derive_seed
+from .site_progress import PROGRESS, ProgressFile
 
 __all__ = [
     "LearnerReport",
+    "check_trainer_options",
     "learner_name",
     "read_trunk",
+    "read_weights",
     "start_from",
     "train_learner",
     "weights_file",
 ]
 
 logger = logging.getLogger(__name__)
-# Held-out rows looked at after each epoch, to see a learner that does not learn.
-WATCHED_ROWS = 2048
+# Of Lightning's trainer, that a caller may choose.
+TRAINER_OPTIONS = ("strategy", "devices", "num_nodes", "precision")
+# How torch's batch norm begins to refuse what has no variance.
+ONE_ROW = "Expected more than 1 value per channel"
+# Errors of a message alone, which comes as text from the processes of a strategy.
+SENT_AS_TEXT = (ArgumentError, ArgumentTypeError, DivergedError, RunMismatchError)
+# Strategies that leave no process the whole network, in parts of their names.
+SHARDING = ("fsdp", "deepspeed", "model_parallel")
 CHECKPOINT = "checkpoint.ckpt"
 
 
@@ -61,10 +84,11 @@ def train_learner(
     recipe: LearnerRecipe,
     learner: Site,
     seed: int,
-    data: LearningData,
-    run_folder: Path,
+    data: LearningSource,
+    run_folder: str | Path,
     *,
     accelerator: str = "auto",
+    trainer_options: Mapping[str, Any] | None = None,
     callbacks: Sequence[pl.Callback] = (),
     trunk: Mapping[str, Tensor] | None = None,
 ) -> LearnerReport:
@@ -78,11 +102,13 @@ def train_learner(
     ----------
     learner : int or "all"
         The site, or all of them (joint).
-    run_folder : Path
-        Gets ``site-07/metrics.csv`` (a row an epoch), ``report.json``, at last
-        ``weights.safetensors`` and, until then, ``checkpoint.ckpt``.
+    run_folder : str, Path or UPath
+        As of `train`. Gets ``site-07/metrics.csv`` (a row an epoch), ``report.json``, at last
+        ``weights.safetensors`` and, until then, ``checkpoint.ckpt`` and ``progress.json``.
     accelerator : str
         Lightning's: "auto", "cpu", "gpu", ... Decides where, not what.
+    trainer_options : mapping, optional
+        As of `train`.
     callbacks : sequence of Lightning callbacks
         Of the caller: progress bars.
     trunk : state dict, optional
@@ -93,30 +119,35 @@ def train_learner(
     DivergedError
         The loss is no longer finite: names the learner and the step; no weights appear.
     """
-    folder = run_folder / learner_name(learner)
-    for leftover in folder.glob(f"{TEMPORARY}*"):
-        leftover.unlink()
+    folder = as_folder(run_folder) / learner_name(learner)
+    options = check_trainer_options(trainer_options)
+    first = not getattr(rank_zero_only, "rank", 0)  # known where torchrun and the like start us
+    if first:
+        remove_leftovers(folder)
+        (folder / PROGRESS).unlink(missing_ok=True)
     if weights_file(folder).exists():
-        (folder / CHECKPOINT).unlink(missing_ok=True)
+        if first:
+            (folder / CHECKPOINT).unlink(missing_ok=True)
         return read_report(folder)
     seed = derive_seed(seed, learner)
     devices = range(torch.cuda.device_count()) if accelerator != "cpu" else []
-    with torch.random.fork_rng(devices=devices):
-        torch.manual_seed(seed)
-        network = recipe.build(learner, data.class_counts())
+    with drawing_from(seed, devices):
+        network = recipe.build(learner, data.class_counts)
         if trunk is not None:
             start_from(network, trunk)
-        sampler = EpochBatches(len(data.train_ids), recipe.batch_size, recipe.steps_per_epoch, seed)
+        ignored = network.head.ignore_index
+        batches = TrainingBatches(data, recipe, seed, ignored)
         files = _EpochFiles(folder, recipe, network)
-        watched = torch.arange(min(WATCHED_ROWS, len(data.held_out_ids)))
-        with warnings.catch_warnings():
-            # The rows are in memory: a worker process would only copy them.
-            warnings.filterwarnings("ignore", message=".*does not have many workers.*")
+        with (
+            warnings.catch_warnings(),
+            local_folder(folder) as root,
+            _whole_checkpoint(files.checkpoint) as checkpoint,
+        ):
             # Lightning 2.6 asks torch's tree code something that torch 2.14 deprecates.
             warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
             trainer = pl.Trainer(
                 accelerator=accelerator,
-                devices=1,
+                **{"devices": 1, **options},
                 max_epochs=recipe.epochs,
                 logger=False,
                 enable_checkpointing=False,
@@ -124,15 +155,20 @@ def train_learner(
                 enable_model_summary=False,
                 num_sanity_val_steps=0,
                 use_distributed_sampler=False,
-                default_root_dir=folder,
-                callbacks=[_SeededEpochs(seed), *callbacks, files],
+                default_root_dir=root,
+                callbacks=[
+                    _TellBatches(batches),
+                    *callbacks,
+                    ProgressFile(folder, recipe.epochs),
+                    files,
+                ],
             )
             try:
                 trainer.fit(
-                    _LearnerModule(network, recipe, learner, len(sampler)),
-                    batches(data.train_inputs, data.train_ids, sampler),
-                    batches(data.held_out_inputs, data.held_out_ids, _InOrder(watched)),
-                    ckpt_path=files.checkpoint if files.checkpoint.exists() else None,
+                    _LearnerModule(network, recipe, learner, batches),
+                    batches,
+                    WatchedBatches(data, ignored),
+                    ckpt_path=checkpoint,
                     weights_only=True,
                 )
             except SystemExit as stop:  # Lightning's answer to Ctrl-C
@@ -140,19 +176,57 @@ def train_learner(
                     raise KeyboardInterrupt from None
                 raise
             except pickle.UnpicklingError as error:
-                raise RunMismatchError(
-                    f"{files.checkpoint} cannot be read: remove it, and this learner starts again"
-                ) from error
+                raise _damaged(files.checkpoint) from error
+            except ProcessRaisedException as error:
+                raise _own_error(error) from None
+    files.take_over()
     if len(files.rows) != recipe.epochs:
         raise InterruptedError(
             f"learner {learner_name(learner)} stopped after {len(files.rows)} of "
             f"{recipe.epochs} epochs; start again to go on"
         )
     report = files.report()
-    write_json(folder / "report.json", asdict(report))
-    save_weights(weights_file(folder), network)
-    files.checkpoint.unlink(missing_ok=True)
+    if trainer.is_global_zero:
+        write_json(folder / "report.json", asdict(report))
+        save_weights(weights_file(folder), network)
+        files.checkpoint.unlink(missing_ok=True)
+    trainer.strategy.barrier("the weights are there")
     return report
+
+
+def check_trainer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
+    """The options, each one that a caller may choose.
+
+    Raises
+    ------
+    ArgumentError, ArgumentTypeError
+        Another one is given; or a strategy that is no name, or that spreads the network's tensors.
+    """
+    found = dict(options or {})
+    for name in found:
+        check_choice("trainer_options", name, TRAINER_OPTIONS)
+    strategy = found.get("strategy", "auto")
+    if not isinstance(strategy, str):
+        raise ArgumentTypeError(
+            f"strategy must be the name of one of Lightning's, got {strategy!r}"
+        )
+    if any(part in strategy for part in SHARDING):
+        raise ArgumentError(
+            "strategy must leave each process the whole network, as ddp and its kin do; "
+            f"got {strategy!r}"
+        )
+    return found
+
+
+def _own_error(error: ProcessRaisedException) -> Exception:
+    """What a process that Lightning started raised, where it is an error of this package."""
+    last = str(error).strip().splitlines()[-1]
+    name, _, message = last.partition(": ")
+    module, _, kind = name.rpartition(".")
+    for own in SENT_AS_TEXT:
+        if (module, kind) == (own.__module__, own.__name__):
+            return own(message)
+    return error
 
 
 def read_trunk(path: Path, sha256: str) -> dict[str, Tensor]:
@@ -168,7 +242,7 @@ def read_trunk(path: Path, sha256: str) -> dict[str, Tensor]:
             f"{path} must be the weights with SHA-256 {sha256}, and it is "
             f"{'another file' if path.is_file() else 'missing'}"
         )
-    state = safetensors.torch.load_file(path)
+    state = read_weights(path)
     return {k.removeprefix("trunk."): t for k, t in state.items() if k.startswith("trunk.")}
 
 
@@ -180,9 +254,47 @@ def start_from(network: LearnerNetwork, trunk: Mapping[str, Tensor]) -> None:
         raise RunMismatchError(f"trunk_weights do not fit the trunk: {error}") from error
 
 
+def read_weights(path: Path) -> dict[str, Tensor]:
+    """All tensors of a weights file; no pickle is loaded."""
+    if is_remote(path):
+        return dict(safetensors.torch.load(path.read_bytes()))
+    return dict(safetensors.torch.load_file(path))
+
+
+@contextmanager
+def _whole_checkpoint(path: Path) -> Iterator[Path | None]:
+    """The checkpoint, on this machine, to go on from; None where there is none.
+
+    It is a zip file with a checksum for each of its parts, which torch writes but does not check.
+    """
+    if not path.exists():
+        yield None
+        return
+    with local_copy(path) as copy:
+        try:
+            with zipfile.ZipFile(copy) as parts:
+                damaged = parts.testzip()
+        except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+            raise _damaged(path) from error
+        if damaged is not None:
+            raise _damaged(path)
+        yield copy
+
+
+def _damaged(checkpoint: Path) -> RunMismatchError:
+    return RunMismatchError(
+        f"{checkpoint} cannot be read: remove it, and this learner starts again"
+    )
+
+
 def save_weights(path: Path, network: LearnerNetwork) -> None:
     """All tensors, on the CPU, and nothing else: equal weights are equal bytes."""
-    state = {name: t.detach().cpu().contiguous() for name, t in network.state_dict().items()}
+    state: dict[str, Tensor] = {}
+    for name, tensor in network.state_dict().items():
+        saved = tensor.detach().cpu().contiguous()
+        # A tied tensor has two names, and the format has no shared ones: it is there twice.
+        shared = any(saved.data_ptr() == other.data_ptr() for other in state.values())
+        state[name] = saved.clone() if shared else saved
     with replacing(path) as temporary:
         safetensors.torch.save_file(state, temporary)
 
@@ -193,51 +305,55 @@ def read_report(folder: Path) -> LearnerReport:
     try:
         return LearnerReport(**json.loads(path.read_text(encoding="utf-8")))
     except (OSError, ValueError, TypeError) as error:
-        raise RunMismatchError(f"{path} cannot be read: {error}") from error
-
-
-class _InOrder(torch.utils.data.Sampler[Tensor]):
-    """The rows in order, in even batches."""
-
-    def __init__(self, rows: Tensor, batch_size: int = 512) -> None:
-        self.parts = torch.split(rows, batch_size) if len(rows) else ()
-
-    def __len__(self) -> int:
-        return len(self.parts)
-
-    def __iter__(self) -> Any:
-        return iter(self.parts)
+        raise RunMismatchError(
+            f"{path} cannot be read: {error}; remove {folder} to train this learner again"
+        ) from error
 
 
 class _LearnerModule(pl.LightningModule):
     """The loss, the optimiser and what is watched, in Lightning's terms."""
 
     def __init__(
-        self, network: LearnerNetwork, recipe: LearnerRecipe, learner: Site, steps: int
+        self,
+        network: LearnerNetwork,
+        recipe: LearnerRecipe,
+        learner: Site,
+        batches: TrainingBatches,
     ) -> None:
         super().__init__()
         self.network = network
         self.recipe = recipe
         self.learner = learner
-        self.total_steps = steps * recipe.epochs
+        self.batches = batches
 
     def training_step(self, batch: tuple[Tensor, Tensor], index: int) -> Tensor:
-        loss: Tensor = self.network(*batch).loss
+        try:
+            loss: Tensor = self.network(*batch).loss
+        except ValueError as error:
+            if ONE_ROW not in str(error):
+                raise
+            raise ArgumentError(
+                f"a batch must have more rows for the network's batch norm, got {len(batch[1])}: "
+                "give the training loader drop_last=True or another batch size"
+            ) from error
         if not torch.isfinite(loss):
             raise DivergedError(
                 f"learner {learner_name(self.learner)}: the loss is {loss.item()} at step "
                 f"{self.global_step + 1}; a lower learning_rate than "
                 f"{self.recipe.learning_rate} may help"
             )
-        self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=len(batch[1]))
+        rows = len(batch[1])
+        self.log("train_loss", loss, on_step=False, on_epoch=True, batch_size=rows, sync_dist=True)
         return loss
 
     def validation_step(self, batch: tuple[Tensor, Tensor], index: int) -> None:
         inputs, ids = batch
+        known = ids != self.network.head.ignore_index
+        ids = ids.masked_fill(~known, 0)
         sites = self.recipe.sites_of(self.learner)
         for site, answers in zip(sites, self.network.site_log_probs(inputs), strict=True):
             symbols = self.recipe.mapping.symbols_at(ids, site)
-            voted = symbols >= 0  # ternary codes abstain on some classes
+            voted = known & (symbols >= 0)  # ternary codes abstain on some classes
             if not bool(voted.any()):
                 continue
             log_probs, symbols = answers[voted], symbols[voted]
@@ -246,6 +362,7 @@ class _LearnerModule(pl.LightningModule):
             self.log_dict(
                 {f"held_out_loss_{site}": loss, f"held_out_accuracy_{site}": hits},
                 batch_size=len(symbols),
+                sync_dist=True,
             )
 
     def configure_optimizers(self) -> Any:
@@ -253,8 +370,9 @@ class _LearnerModule(pl.LightningModule):
         optimizer = torch.optim.Adam(trained, lr=self.recipe.learning_rate)
         if self.recipe.schedule == "constant":
             return optimizer
+        total_steps = len(self.batches) * self.recipe.epochs
         schedule = torch.optim.lr_scheduler.OneCycleLR(
-            optimizer, self.recipe.learning_rate, total_steps=max(self.total_steps, 2)
+            optimizer, self.recipe.learning_rate, total_steps=max(total_steps, 2)
         )
         return {
             "optimizer": optimizer,
@@ -262,14 +380,17 @@ class _LearnerModule(pl.LightningModule):
         }
 
 
-class _SeededEpochs(pl.Callback):
-    """Each epoch draws from its own seed, so that going on from its start changes nothing."""
+class _TellBatches(pl.Callback):
+    """Tells the batches which process reads them, and which epoch begins."""
 
-    def __init__(self, seed: int) -> None:
-        self.seed = seed
+    def __init__(self, batches: TrainingBatches) -> None:
+        self.batches = batches
+
+    def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
+        self.batches.share(trainer.global_rank, trainer.world_size)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
-        torch.manual_seed(derive_seed(self.seed, "epoch", trainer.current_epoch))
+        self.batches.epoch = trainer.current_epoch
 
 
 class _EpochFiles(pl.Callback):
@@ -312,6 +433,9 @@ class _EpochFiles(pl.Callback):
         }
         row |= {name: round(float(v), 6) for name, v in sorted(trainer.callback_metrics.items())}
         self.rows.append(row)
+        if not trainer.is_global_zero:
+            trainer.save_checkpoint(self.checkpoint)  # the first process writes, with all there
+            return
         lines = [",".join(self.rows[0])]
         lines += [",".join(str(value) for value in row.values()) for row in self.rows]
         write_text(self.folder / "metrics.csv", "\n".join(lines) + "\n")
@@ -320,6 +444,14 @@ class _EpochFiles(pl.Callback):
             save_weights(weights_file(self.folder, epoch), self.network)
         with replacing(self.checkpoint) as temporary:
             trainer.save_checkpoint(temporary)
+
+    def take_over(self) -> None:
+        """The rows of a training that ran in other processes, as its last checkpoint has them."""
+        if self.rows or not self.checkpoint.exists():
+            return
+        with local_copy(self.checkpoint) as file:
+            callbacks = torch.load(file, weights_only=True)["callbacks"]
+        self.rows = callbacks[self.state_key]["rows"]
 
     def state_dict(self) -> dict[str, Any]:
         return {"rows": self.rows}

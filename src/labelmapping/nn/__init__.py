@@ -21,9 +21,10 @@ from .export import export_onnx
 from .functional import label_mapping_cross_entropy
 from .head import LabelMappingHead, MachHead, OneHotHead
 from .hierarchical import HuffmanHead, TwoLevelHead
+from .inception import InceptionV3
 from .recipe_state import read_mapping
 from .sampling import NegativeSamplingHead
-from .trunks import NextItemAttention, NextWordLstm, SmallCnn, ThreeConvCnn
+from .trunks import Mlp, NextItemAttention, NextWordLstm, SmallCnn, ThreeConvCnn
 
 __all__ = [
     "AdaptiveSoftmaxHead",
@@ -33,9 +34,11 @@ __all__ = [
     "CutoffHead",
     "HeadOutput",
     "HuffmanHead",
+    "InceptionV3",
     "LabelMappingEmbedding",
     "LabelMappingHead",
     "MachHead",
+    "Mlp",
     "NegativeSamplingHead",
     "NextItemAttention",
     "NextWordLstm",

@@ -12,13 +12,13 @@ import torch
 import torch.nn.functional as F
 from torch import Tensor, nn
 
-from ..arguments import as_integer
+from ..arguments import as_integer, as_integers
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
 from .embedding import LabelMappingEmbedding
 from .targets import as_int64
 
-__all__ = ["NextItemAttention", "NextWordLstm", "SmallCnn", "ThreeConvCnn"]
+__all__ = ["Mlp", "NextItemAttention", "NextWordLstm", "SmallCnn", "ThreeConvCnn"]
 
 
 class SmallCnn(nn.Module):
@@ -31,10 +31,16 @@ class SmallCnn(nn.Module):
     widths : sequence of int, default (24, 48, 96)
         Channels of the convolutions.
     out_features : int, default 128
+    in_channels : int, default 1
+        Of the images: 1 for grey, 3 for RGB.
     """
 
     def __init__(
-        self, side: int = 24, widths: Sequence[int] = (24, 48, 96), out_features: int = 128
+        self,
+        side: int = 24,
+        widths: Sequence[int] = (24, 48, 96),
+        out_features: int = 128,
+        in_channels: int = 1,
     ) -> None:
         super().__init__()
         self.side = as_integer("side", side, 1)
@@ -44,7 +50,7 @@ class SmallCnn(nn.Module):
                 f"side must be at least {2 ** len(widths)} for {len(widths)} poolings, got {side}"
             )
         layers: list[nn.Module] = []
-        channels = 1
+        channels = as_integer("in_channels", in_channels, 1)
         for width in widths:
             layers += [
                 nn.Conv2d(channels, width, 3, padding=1, bias=False),
@@ -58,8 +64,15 @@ class SmallCnn(nn.Module):
         self.norm = nn.BatchNorm1d(out_features)
 
     def forward(self, images: Tensor) -> Tensor:
-        """Grey images, uint8 (B, side, side), to features (B, out_features)."""
-        pixels = images.to(self.dense.weight.dtype).div(255).unsqueeze(1)
+        """Images, uint8 (B, in_channels, side, side), grey also (B, side, side), to features.
+
+        Returns
+        -------
+        Tensor, shape (B, out_features)
+        """
+        pixels = images.to(self.dense.weight.dtype).div(255)
+        if pixels.ndim == 3:
+            pixels = pixels.unsqueeze(1)
         # Twice as fast on CPUs as the default layout.
         maps = self.convolutions(pixels.contiguous(memory_format=torch.channels_last))
         return torch.relu(self.norm(self.dense(maps.flatten(1))))
@@ -87,11 +100,44 @@ class ThreeConvCnn(nn.Module):
             nn.Linear(512, 128),
             nn.ReLU(),
             nn.Dropout(dropout),
-        )
+        ).to(memory_format=torch.channels_last)
 
     def forward(self, images: Tensor) -> Tensor:
-        """RGB images, float (B, 3, 32, 32), to features (B, 128)."""
+        """RGB images (B, 3, 32, 32), uint8 in 0..255 or float in 0..1, to features (B, 128)."""
+        if images.dtype == torch.uint8:
+            images = images.to(next(self.parameters()).dtype).div(255)
+        # A quarter faster on CPUs than the default layout.
+        images = images.contiguous(memory_format=torch.channels_last)
         return self.layers(images)  # type: ignore[no-any-return]
+
+
+class Mlp(nn.Module):
+    """Dense layers with ReLU, for rows of numbers.
+
+    Parameters
+    ----------
+    in_features : int
+        Columns of the rows.
+    widths : sequence of int, default (256,)
+        Of the layers, at least one; the last is `out_features`.
+    dropout : float in [0, 1), default 0.0
+        After each layer.
+    """
+
+    def __init__(
+        self, in_features: int, widths: Sequence[int] = (256,), dropout: float = 0.0
+    ) -> None:
+        super().__init__()
+        sizes = [as_integer("in_features", in_features, 1), *as_integers("widths", widths, 1)]
+        layers: list[nn.Module] = []
+        for i, width in enumerate(sizes[1:]):
+            layers += [nn.Linear(sizes[i], width), nn.ReLU(), nn.Dropout(dropout)]
+        self.out_features = sizes[-1]
+        self.layers = nn.Sequential(*layers)
+
+    def forward(self, rows: Tensor) -> Tensor:
+        """Rows (B, in_features), of any dtype of numbers, to features (B, out_features)."""
+        return self.layers(rows.to(self.layers[0].weight.dtype))  # type: ignore[no-any-return, arg-type]
 
 
 class NextWordLstm(nn.Module):
