@@ -47,9 +47,15 @@ def refusal(capsys: pytest.CaptureFixture[str], *arguments: str) -> str:
     ("arguments", "sentence"),
     [
         ("reproduce republic --data-dir nowhere", "nowhere holds neither"),
-        ("reproduce republic --data-dir DATA --profile fast", "one of quick, paper; got 'fast'"),
+        (
+            "reproduce republic --data-dir DATA --profile fast",
+            "one of quick, cpu, paper; got 'fast'",
+        ),
         ("reproduce republic --data-dir DATA --rows ecoc", "one-hot, negative-sampling, cut-off"),
         ("reproduce republic --data-dir DATA --epochs 0", "epochs must be at least 1, got 0"),
+        ("reproduce republic --data-dir DATA --seeds 0 -1", "seeds[1] must be at least 0, got -1"),
+        ("reproduce cifar100 --data-dir nowhere", "nowhere holds none"),
+        ("reproduce cjk --rows cut-off", "got 'cut-off'"),
         ("reproduce republic --data-dir WRONG", "found 5 words, 4 distinct"),
         ("demo --steps 0", "steps must be at least 1, got 0"),
         ("demo --steps many", "invalid int value: 'many'"),
@@ -149,6 +155,7 @@ def test_without_the_extra_the_command_names_it(
     [
         ["--help"],
         ["demo", "--help"],
+        ["reproduce", "-h"],
         ["reproduce", "republic", "-h"],
         ["design", "-h"],
         ["inspect", "-h"],

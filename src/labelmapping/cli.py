@@ -11,10 +11,11 @@ import logging
 import sys
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from . import __version__
-from .errors import ArgumentError, DataNotFoundError, LabelMappingError, MissingExtraError
+from .errors import ArgumentError, DataNotFoundError, LabelMappingError
+from .terminal import open_console, say, show, write_json
 
 if TYPE_CHECKING:
     import numpy as np
@@ -28,10 +29,19 @@ if TYPE_CHECKING:
 
 __all__ = ["main"]
 
-EXPERIMENTS_NEED = (
-    "the command needs the experiments' packages: pip install 'labelmapping[experiments]'"
-)
+CONVEX = "section 3: are N random centres in convex position, and does a softmax need it"
 TABLES_NEED = "a table needs rich: pip install 'labelmapping[train]', or ask for --json"
+# Commands that take a file of settings, and all of their options from it.
+SETTINGS_COMMANDS = {
+    "fit": "train learners on your own data",
+    "evaluate": "how good they are on test rows",
+    "predict": "their answers for new rows",
+}
+PAPER_EXPERIMENTS = {
+    "cifar100": "CIFAR-100 with a simple CNN: figures 5 to 7",
+    "cjk": "CJK characters: tables 1 to 3",
+    "republic": 'next word in Plato\'s "Republic": table 4',
+}
 # What a line of a table has room for.
 SHOWN_ALPHABETS = 16  # characters
 SHOWN_DISTANCES = 8
@@ -39,7 +49,12 @@ SHOWN_DISTANCES = 8
 
 def main(argv: Sequence[str] | None = None) -> int:
     """Run the command with these arguments (default: the process's) and return its exit code."""
-    arguments = _parser().parse_args(argv)
+    given = list(sys.argv[1:] if argv is None else argv)
+    command = next((n for n, word in enumerate(given) if not word.startswith("-")), len(given))
+    rest: list[str] = []
+    if given[command : command + 1] and given[command] in SETTINGS_COMMANDS:
+        given, rest = given[: command + 1], given[command + 1 :]
+    arguments = _parser().parse_args(given, argparse.Namespace(rest=rest))
     _set_up_logging(arguments.verbose)
     try:
         arguments.run(arguments)
@@ -59,13 +74,19 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--version", action="version", version=f"%(prog)s {__version__}")
     parser.add_argument("-v", "--verbose", action="store_true", help="log every step to stderr")
-    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND", dest="command")
     _add_demo(commands.add_parser("demo", help="CJK characters: one-hot against two codes"))
     reproduce = commands.add_parser("reproduce", help="an experiment of the paper, run again")
-    experiments = reproduce.add_subparsers(required=True, metavar="EXPERIMENT")
-    _add_republic(
-        experiments.add_parser("republic", help='next word in Plato\'s "Republic": table 4')
-    )
+    reproduce.add_argument("--list", action="store_true", help="all rows, and stop")
+    reproduce.set_defaults(run=_reproduce_nothing, parser=reproduce)
+    experiments = reproduce.add_subparsers(metavar="EXPERIMENT")
+    for name, help_text in PAPER_EXPERIMENTS.items():
+        _add_experiment(experiments.add_parser(name, help=help_text), name)
+    _add_convex(experiments.add_parser("convex", help=CONVEX))
+    for name, help_text in SETTINGS_COMMANDS.items():
+        # Their options are read by another parser, which has the settings' types.
+        commands.add_parser(name, help=help_text, add_help=False).set_defaults(run=_with_settings)
+    _add_report(commands.add_parser("report", help="several runs of experiments on one HTML page"))
     _add_design(commands.add_parser("design", help="which code to use for so many classes"))
     _add_inspect(commands.add_parser("inspect", help="what the code of a recipe is worth"))
     return parser
@@ -94,20 +115,50 @@ def _add_demo(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_demo)
 
 
-def _add_republic(parser: argparse.ArgumentParser) -> None:
+def _add_experiment(parser: argparse.ArgumentParser, name: str) -> None:
     parser.description = (
-        "Trains the paper's LSTM for rows of table 4 and writes them, with training and held-out "
-        "accuracy, beside the paper's. Stopped, it goes on when started again."
+        f"{PAPER_EXPERIMENTS[name]}. Trains what rows of the table need, and writes the table and "
+        "curves after each, beside the paper's figures. Stopped, it goes on when started again."
     )
     add = parser.add_argument
-    add("--data-dir", type=Path, help="has republic.txt (default: LABELMAPPING_DATA)")
-    add("--profile", default="quick", help="quick (3 rows, 2 epochs) or paper (all rows, 10)")
-    add("--rows", nargs="+", metavar="ROW", help="names of rows (default: the profile's)")
+    # Without a default, which would undo that of the command above.
+    add("--list", action="store_true", default=argparse.SUPPRESS, help="its rows, and stop")
+    add("--profile", default="quick", help="quick, cpu or paper (default %(default)s)")
+    add("--rows", nargs="+", metavar="ROW", help="names from --list (default: the profile's)")
+    add("--seeds", type=int, nargs="+", default=[0], metavar="S", help="one or more (default 0)")
     add("--epochs", type=int, help="instead of the profile's")
-    add("--seed", type=int, default=0, help="of everything drawn (default %(default)s)")
+    add("--steps", type=int, help="of an epoch, instead of the profile's")
+    if name != "cjk":
+        add("--data-dir", type=Path, help="has the data (default: LABELMAPPING_DATA)")
     add("--accelerator", default="auto", help="auto, cpu or gpu (default %(default)s)")
-    add("--run-dir", type=Path, help="default runs/republic-PROFILE")
-    parser.set_defaults(run=_republic)
+    add("--run-dir", type=Path, help=f"default runs/{name}-PROFILE")
+    parser.set_defaults(run=_reproduce, experiment=name, data_dir=None)
+
+
+def _add_convex(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Measures how often random centres are in convex position, and whether softmax layers "
+        "need it: computed ones, trained ones, and (--profile cpu) those of small CNNs on CJK "
+        "characters by the width of their features. Stopped, the networks go on when started "
+        "again."
+    )
+    add = parser.add_argument
+    add("--profile", default="quick", help="quick or cpu (default %(default)s)")
+    add("--seed", type=int, default=0, help="of everything drawn (default %(default)s)")
+    add("--accelerator", default="auto", help="of the CNNs: auto, cpu or gpu (default %(default)s)")
+    add("--run-dir", type=Path, help="default runs/convex-PROFILE")
+    parser.set_defaults(run=_convex)
+
+
+def _add_report(parser: argparse.ArgumentParser) -> None:
+    parser.description = (
+        "Merges the results.json of run folders into one HTML page that needs nothing beside it: "
+        "tables with the paper's numbers, the spread over seeds, and the pictures."
+    )
+    add = parser.add_argument
+    add("runs", type=Path, nargs="+", metavar="RUN", help="folders of demo or reproduce")
+    add("--output", type=Path, default=Path("report.html"), help="default %(default)s")
+    parser.set_defaults(run=_report)
 
 
 def _add_design(parser: argparse.ArgumentParser) -> None:
@@ -145,8 +196,14 @@ def _add_inspect(parser: argparse.ArgumentParser) -> None:
     parser.set_defaults(run=_inspect)
 
 
+def _with_settings(arguments: argparse.Namespace) -> None:
+    from .fit_commands import COMMANDS
+
+    COMMANDS[arguments.command](arguments.rest)
+
+
 def _demo(arguments: argparse.Namespace) -> None:
-    console = _console()
+    console = open_console()
     from .experiments.demo import DemoSettings, demo_table, run_demo
     from .learners.progress import LearnerProgress
 
@@ -177,7 +234,7 @@ def _demo(arguments: argparse.Namespace) -> None:
         callbacks=lambda name: [LearnerProgress(name, console)],
         rendering=rendering,
     )
-    _show(console, results["experiment"] + "; accuracies in %", demo_table(results))
+    show(console, results["experiment"] + "; accuracies in %", demo_table(results))
     console.print(
         f"Held-out face {results['held-out face']}; trained on {results['training faces']}; "
         f"chance is {results['chance']:.5f}."
@@ -185,34 +242,96 @@ def _demo(arguments: argparse.Namespace) -> None:
     _name_files(console, run_dir, ["curves.png", "sheet.png"])
 
 
-def _republic(arguments: argparse.Namespace) -> None:
-    console = _console()
-    from .experiments.republic import reproduce_republic, table_4
+def _reproduce_nothing(arguments: argparse.Namespace) -> None:
+    if not arguments.list:
+        arguments.parser.error("the following arguments are required: EXPERIMENT")
+    for name in PAPER_EXPERIMENTS:
+        _list_rows(name)
+
+
+def _list_rows(name: str) -> None:
+    open_console()  # or the extra that is missing
+    from .experiments.rows import load_experiment
+
+    experiment = load_experiment(name)
+    for row in experiment.table:
+        say(f"{name} {row}: {experiment.summary(row)}")
+
+
+def _reproduce(arguments: argparse.Namespace) -> None:
+    if arguments.list:
+        _list_rows(arguments.experiment)
+        return
+    console = open_console()
+    from .experiments.results import results_table
+    from .experiments.rows import load_experiment
+    from .experiments.runner import reproduce
     from .learners.progress import LearnerProgress
 
-    run_dir = arguments.run_dir or Path(f"runs/republic-{arguments.profile}")
-    results = reproduce_republic(
-        arguments.data_dir,
+    def drawing(name: str, done: int, total: int) -> None:
+        if done == total:
+            console.print(f"{name}: {total} images")
+
+    def callbacks(row: str, seed: int, learner: int | str) -> list[LearnerProgress]:
+        name = row if seed == 0 else f"{row}, seed {seed}"
+        return [LearnerProgress(f"{name}, site {learner}", console)]
+
+    experiment = load_experiment(arguments.experiment)
+    run_dir = arguments.run_dir or Path(f"runs/{experiment.name}-{arguments.profile}")
+    results = reproduce(
+        experiment,
         run_dir,
+        data_dir=arguments.data_dir,
         profile=arguments.profile,
         rows=arguments.rows,
         epochs=arguments.epochs,
+        steps=arguments.steps,
+        seeds=arguments.seeds,
+        accelerator=arguments.accelerator,
+        callbacks=callbacks,
+        progress=drawing,
+    )
+    show(console, experiment.title, results_table(results, results["report"][-2:]))
+    for fact in results["facts"]:
+        console.print(f"{fact}: {results[fact]}", highlight=False)
+    pictures = [f"{figure['name']}.png" for figure in results["figures"]]
+    _name_files(console, run_dir, [name for name in pictures if (run_dir / name).exists()])
+
+
+def _convex(arguments: argparse.Namespace) -> None:
+    if arguments.list:
+        say(f"convex: {CONVEX}")
+        return
+    console = open_console()
+    from .experiments.convex import convex_tables, reproduce_convex
+    from .learners.progress import LearnerProgress
+
+    run_dir = arguments.run_dir or Path(f"runs/convex-{arguments.profile}")
+    results = reproduce_convex(
+        run_dir,
+        profile=arguments.profile,
         seed=arguments.seed,
         accelerator=arguments.accelerator,
-        callbacks=lambda row, site: [LearnerProgress(f"{row}, site {site}", console)],
+        callbacks=lambda width: [LearnerProgress(f"d = {width}", console)],
+        progress=lambda line: console.print(line, highlight=False),
     )
-    _show(console, "Table 4: next word in Plato's Republic", table_4(results))
-    console.print(
-        f"The most frequent word is {results['most_frequent_word_share']:.4f} of the held-out "
-        "words."
-    )
-    _name_files(console, run_dir, ["curves.png"])
+    for title, table in convex_tables(results).items():
+        show(console, title, table)
+    _name_files(console, run_dir, ["clusters.png", "positions.png", "layers.png"])
+
+
+def _report(arguments: argparse.Namespace) -> None:
+    console = open_console()
+    from .experiments.report import write_report
+
+    write_report(arguments.runs, arguments.output)
+    console.print(f"Saved {arguments.output}", highlight=False)
 
 
 def _design(arguments: argparse.Namespace) -> None:
     from .mappings.design import design
 
-    console = None if arguments.json else _console(TABLES_NEED)
+    console = None if arguments.json else open_console(TABLES_NEED)
     hidden = arguments.hidden or [0]
     request = {
         "n_classes": arguments.classes,
@@ -229,19 +348,19 @@ def _design(arguments: argparse.Namespace) -> None:
     }
     choices = design(**request)
     if console is None:
-        _write_json({"request": request, "choices": [choice.to_dict() for choice in choices]})
+        write_json({"request": request, "choices": [choice.to_dict() for choice in choices]})
         return
     best = choices[0]
-    _say(
+    say(
         f"{best.n_classes:,} classes from {arguments.in_features:,} features: one-hot has "
         f"{_short(best.one_hot_parameters)} parameters ({_short(best.one_hot_bytes, 'B')}); "
         f"{_short(best.bits_to_hold, 'bit')} to hold. Any k of n sites tell the class."
     )
-    _show(console, "", _choices_table(choices))
+    show(console, "", _choices_table(choices))
     for text in _merged_warnings(choices):
-        _say(text)
-    _say("Recipe of the first:")
-    _say(json.dumps(best.recipe()))
+        say(text)
+    say("Recipe of the first:")
+    say(json.dumps(best.recipe()))
 
 
 def _choices_table(choices: Sequence[Choice]) -> Table:
@@ -287,12 +406,12 @@ def _merged_warnings(choices: Sequence[Choice]) -> list[str]:
 def _inspect(arguments: argparse.Namespace) -> None:
     from .mappings.properties import properties
 
-    console = None if arguments.json else _console(TABLES_NEED)
+    console = None if arguments.json else open_console(TABLES_NEED)
     mapping = _read_mapping(arguments.recipe)
     prototypes = None if arguments.prototypes is None else _read_array(arguments.prototypes)
     found = properties(mapping, prototypes=prototypes)
     if console is None:
-        _write_json(
+        write_json(
             {
                 "recipe": mapping.to_config(),
                 "capacity": mapping.capacity,
@@ -301,7 +420,7 @@ def _inspect(arguments: argparse.Namespace) -> None:
         )
         return
     title = f"{mapping.kind} code of {mapping.n_classes:,} classes"
-    _show(console, title, _properties_table(mapping, found))
+    show(console, title, _properties_table(mapping, found))
 
 
 def _read_mapping(path: Path) -> LabelMapping:
@@ -414,52 +533,6 @@ def _short(value: float, unit: str = "", digits: int = 3) -> str:
 def _exact(value: float) -> str:
     """All digits up to a million, then four and a prefix."""
     return f"{value:,.0f}" if value < 1e6 else _short(value, digits=4)
-
-
-def _console(needs: str = EXPERIMENTS_NEED) -> Console:
-    """Standard error, where progress goes."""
-    try:
-        from rich.console import Console
-    except ImportError as error:
-        raise MissingExtraError(needs) from error
-    return Console(stderr=True)
-
-
-def _say(text: str) -> None:
-    """A line on standard output, never broken, so that it can be copied."""
-    from rich.console import Console
-
-    Console().print(text, markup=False, highlight=False, soft_wrap=True)
-
-
-def _write_json(value: dict[str, Any]) -> None:
-    sys.stdout.write(json.dumps(value, indent=1, ensure_ascii=False, allow_nan=False) + "\n")
-
-
-def _show(console: Console, title: str, table: Table) -> None:
-    """The table on standard output, where a pipe can take it."""
-    from rich.box import SIMPLE_HEAD
-    from rich.console import Console
-    from rich.table import Table as Grid
-
-    header, lines = table
-    grid = Grid(
-        title=title or None,
-        title_justify="left",
-        box=SIMPLE_HEAD,
-        pad_edge=False,
-        show_edge=False,
-        collapse_padding=True,
-    )
-    for n, name in enumerate(header):
-        # Where a terminal is too narrow, figures go on below and lose no digit.
-        grid.add_column(name, justify="left" if n == 0 else "right", overflow="fold")
-    for line in lines:
-        grid.add_row(*line)
-    out = Console()
-    # A pipe has no width of its own: give the table all it needs.
-    (out if out.is_terminal else Console(width=200)).print(grid)
-    console.print()
 
 
 def _name_files(console: Console, run_dir: Path, pictures: Sequence[str]) -> None:

@@ -185,7 +185,8 @@ def run_demo(
         "experiment": f"CJK characters, {settings.class_set}: {data.n_classes} classes, "
         f"{settings.side} pixels",
         "training": f"{settings.steps} steps of batch {settings.batch_size}, Adam, one-cycle "
-        f"to {settings.learning_rate}, seed {settings.seed}",
+        f"to {settings.learning_rate}",
+        "seed": settings.seed,
         "training faces": ", ".join(characters.train_faces),
         "held-out face": characters.test_face,
         "chance": 1 / data.n_classes,

@@ -12,6 +12,7 @@ from ..atomic import replacing
 from ..errors import MissingExtraError
 
 try:
+    from matplotlib import rc_context
     from matplotlib.axes import Axes
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
@@ -20,22 +21,43 @@ except ImportError as error:
         "pictures need matplotlib: pip install 'labelmapping[experiments]'"
     ) from error
 
-__all__ = ["save_curves", "save_glyph_sheet"]
+__all__ = ["save_curves", "save_figure", "save_glyph_sheet"]
 
 
 def save_curves(
-    path: Path, title: str, x_label: str, curves: Mapping[str, Mapping[int, float]]
+    path: Path,
+    title: str,
+    x_label: str,
+    curves: Mapping[str, Mapping[int, float]],
+    *,
+    ranges: Mapping[str, Mapping[int, tuple[float, float]]] | None = None,
+    published: Mapping[str, Mapping[int, float]] | None = None,
 ) -> None:
-    """One line a name: accuracy (0 to 1) over epochs or steps, as a PNG."""
+    """One line a name: accuracy (0 to 1) over epochs or steps, as a PNG or SVG by the path's end.
+
+    `ranges` are shaded about their line (smallest and largest of some seeds); `published`
+    points of the same names are dashed, in the line's colour.
+    """
     figure = Figure(figsize=(8, 5), layout="constrained")
     axes = figure.subplots()
     for name, points in curves.items():
-        axes.plot(list(points), list(points.values()), marker="o", markersize=3, label=name)
+        (line,) = axes.plot(
+            list(points), list(points.values()), marker="o", markersize=3, label=name
+        )
+        if band := (ranges or {}).get(name):
+            low, high = zip(*band.values(), strict=True)
+            axes.fill_between(list(band), low, high, color=line.get_color(), alpha=0.2, lw=0)
+        if dashed := (published or {}).get(name):
+            axes.plot(
+                list(dashed), list(dashed.values()), "x--", color=line.get_color(), lw=0.8, ms=4
+            )
+    if published and any(published.get(name) for name in curves):
+        axes.plot([], [], "x--", color="grey", lw=0.8, ms=4, label="dashed: the paper")
     axes.set(title=title, xlabel=x_label, ylabel="accuracy")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
     axes.legend()
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def save_glyph_sheet(
@@ -73,7 +95,7 @@ def save_glyph_sheet(
             color = "tab:green" if answer == truth[row] else "tab:red"
             text = f"{names[answer]}  {scores[row, column]:.2f}"
             _glyph(axes[row, column + 1], templates[answer], text, color)
-    _save(figure, path)
+    save_figure(figure, path)
 
 
 def _glyph(axes: Axes, image: NDArray[np.uint8], text: str, color: str) -> None:
@@ -85,7 +107,13 @@ def _glyph(axes: Axes, image: NDArray[np.uint8], text: str, color: str) -> None:
         spine.set_color(color)
 
 
-def _save(figure: Figure, path: Path) -> None:
+def save_figure(figure: Figure, path: Path) -> None:
+    """Write a figure as a PNG or SVG by the path's end, whole or not at all."""
     FigureCanvasAgg(figure)
-    with replacing(path) as temporary:
-        figure.savefig(temporary, format="png", dpi=150)
+    # Without a date and with names of its own, equal pictures are equal bytes.
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    with (
+        replacing(path) as temporary,
+        rc_context({"svg.hashsalt": path.stem, "svg.fonttype": "none"}),
+    ):
+        figure.savefig(temporary, format=path.suffix[1:], dpi=150, metadata=metadata)

@@ -6,7 +6,7 @@ import csv
 import io
 import os
 import platform
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -49,14 +49,24 @@ def markdown_table(table: Table) -> str:
     return "".join("| " + " | ".join(row) + " |\n" for row in rows)
 
 
-def write_results(folder: Path, results: dict[str, Any], table: Table) -> None:
+def write_results(
+    folder: Path, results: dict[str, Any], table: Table, more: Mapping[str, Table] | None = None
+) -> None:
     """Write ``results.json``, ``results.csv`` and ``results.md``, each whole or not at all.
 
-    The Markdown has every entry of `results` that is no list as a line, then the table.
+    The Markdown has every entry of `results` that is no list as a line, then the table. Those
+    in `more` follow under their names, and each is a ``results-NAME.csv``.
     """
+    further = more or {}
     write_json(folder / "results.json", results)
-    text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows([table[0], *table[1]])
-    write_text(folder / "results.csv", text.getvalue())
+    for name, lines in {
+        "results": table,
+        **{f"results-{n}": t for n, t in further.items()},
+    }.items():
+        text = io.StringIO()
+        csv.writer(text, lineterminator="\n").writerows([lines[0], *lines[1]])
+        write_text(folder / f"{name}.csv", text.getvalue())
     facts = [f"- {name}: {value}" for name, value in results.items() if not isinstance(value, list)]
-    write_text(folder / "results.md", "\n".join(facts) + "\n\n" + markdown_table(table))
+    parts = ["\n".join(facts) + "\n", markdown_table(table)]
+    parts += [f"## {name}\n\n{markdown_table(lines)}" for name, lines in further.items()]
+    write_text(folder / "results.md", "\n".join(parts))

@@ -1,0 +1,1 @@
+"""Plato's Republic: the paper's table 4, and rows of our own."""

@@ -1,0 +1,16 @@
+"""Ours: the mixed code of 6 sites in and out, one network.
+
+Command: labelmapping reproduce republic --rows joint-mixed-6 --profile cpu
+Time on 2 CPU cores: quick 1 min, cpu and paper 11 min
+The paper's value: none, a row of our own
+"""
+
+from ...republic import MIXED, lstm
+from ...rows import Row
+
+ROW = Row(
+    name="joint-mixed-6",
+    title="joint mixed 6→6",
+    run="joint-mixed-6",
+    recipe=lstm(MIXED, MIXED, joint=True),
+)

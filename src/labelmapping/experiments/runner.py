@@ -1,0 +1,367 @@
+"""Runs rows of the paper's tables: trains what is missing, measures, writes tables and curves.
+
+Rows that are parts of one code share a run: separate learners do not know of each other, so
+simplex with two sites is the first two learners of simplex with six. Knows no data set.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import time
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import pytorch_lightning as pl
+import torch
+
+from ..arguments import as_integers, check_choice
+from ..atomic import write_json
+from ..errors import ArgumentError
+from ..learners import Ensemble, LearnerRecipe, RunFolder, train, train_with_refit
+from ..learners.recipe import Site
+from .evaluation import sample_rows
+from .results import SPREAD, results_table, row_entry, save_figures, training_words
+from .rows import Experiment, Profile, Row, Task
+from .scores import TOP, Scores
+from .tables import machine, write_results
+
+__all__ = ["reproduce"]
+
+logger = logging.getLogger(__name__)
+
+
+def reproduce(
+    experiment: Experiment,
+    run_dir: str | Path,
+    *,
+    data_dir: str | Path | None = None,
+    profile: str = "quick",
+    rows: Sequence[str] | None = None,
+    epochs: int | None = None,
+    steps: int | None = None,
+    seeds: Sequence[int] = (0,),
+    accelerator: str = "auto",
+    callbacks: Callable[[str, int, Site], Sequence[pl.Callback]] | None = None,
+    progress: Callable[[str, int, int], None] | None = None,
+) -> dict[str, Any]:
+    """Train what is missing for some rows of an experiment, and write the table after each row.
+
+    Parameters
+    ----------
+    run_dir : path
+        Gets a run folder for each run and seed, ``measured`` (what each row's weights came
+        to), ``results.json``, ``.csv``, ``.md`` and the figures as ``.png`` and ``.svg``.
+    data_dir : path, optional
+        What the experiment's loader reads.
+    profile : {"quick", "cpu", "paper"}
+    rows : sequence of str, optional
+        Names in ``experiment.table``. Default: the profile's.
+    epochs, steps : int, optional
+        Instead of the profile's; reported are the profile's epochs up to it, and the last.
+    seeds : sequence of int
+        All rows of the first seed come before those of the next.
+    accelerator : str
+        Lightning's: "auto", "cpu", "gpu".
+    callbacks : function of (row name, seed, learner), optional
+        Lightning callbacks.
+    progress : function of (name, done, total), optional
+        Told while data are made.
+
+    Returns
+    -------
+    dict
+        What ``results.json`` holds; see experiments/README.md.
+
+    Raises
+    ------
+    ArgumentError
+        An argument breaks its rule; nothing is read or written.
+    RunMismatchError
+        A folder was made with other settings or data; nothing is trained.
+    """
+    chosen = experiment.profiles[check_choice("profile", profile, experiment.profiles)]
+    chosen = chosen.shortened(epochs, steps)
+    names = chosen.rows if rows is None else tuple(dict.fromkeys(rows))
+    if not names:
+        raise ArgumentError("rows must name at least one row")
+    picked = [experiment.row(name) for name in names]
+    seeds = tuple(dict.fromkeys(as_integers("seeds", tuple(seeds), 0)))
+    task = experiment.load(chosen, None if data_dir is None else Path(data_dir), progress)
+    work = _Work(experiment, chosen, task, Path(run_dir), accelerator, callbacks)
+    for seed in seeds:
+        for row in picked:
+            work.check(row, seed)
+    # In the table's order, whatever the order of training.
+    found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in experiment.table}
+    results: dict[str, Any] = {}
+    for seed in seeds:
+        for row in picked:
+            work.train(row, seed)
+            work.measure([r for r in picked if r.run == row.run], seed)
+            found[row.name][seed] = work.measured(row, seed)
+            results = {
+                "experiment": experiment.name,
+                "title": experiment.title,
+                "profile": profile,
+                "training": training_words(row.recipe(chosen), chosen),
+                "seeds": ", ".join(map(str, seeds)),
+                "spread": SPREAD,
+                **task.facts,
+                "train rows scored": work.n_train_rows,
+                "machine": machine(),
+                "held_out": task.held_out,
+                "facts": list(task.facts),
+                "report": list(chosen.report),
+                "figures": [
+                    {"name": f.name, "title": f.title, "rows": list(f.rows)}
+                    for f in experiment.figures
+                ],
+                "rows": [
+                    row_entry(experiment.row(name), entries)
+                    for name, entries in found.items()
+                    if entries
+                ],
+            }
+            write_results(work.run_dir, results, results_table(results))
+            save_figures(work.run_dir, results)
+    return results
+
+
+@dataclass(frozen=True)
+class _Part:
+    """Weights of a row's learners after an epoch: where they lie, and under which number."""
+
+    folder: Path
+    epoch: int
+
+
+class _Work:
+    """Trains and measures rows of one experiment in one folder."""
+
+    def __init__(
+        self,
+        experiment: Experiment,
+        profile: Profile,
+        task: Task,
+        run_dir: Path,
+        accelerator: str,
+        callbacks: Callable[[str, int, Site], Sequence[pl.Callback]] | None,
+    ) -> None:
+        self.experiment = experiment
+        self.profile = profile
+        self.task = task
+        self.run_dir = run_dir
+        self.accelerator = accelerator
+        self.callbacks = callbacks
+        cuda = accelerator != "cpu" and torch.cuda.is_available()
+        self.device = "cuda" if cuda else "cpu"
+        wanted = experiment.train_rows or len(task.data.held_out_ids)
+        self.n_train_rows = min(wanted, len(task.data.train_ids))
+        self.fingerprint = task.data.fingerprint()
+
+    def place(self, row: Row, seed: int) -> Path:
+        return self.run_dir / self.experiment.folder(row.run, seed)
+
+    def first_epochs(self, row: Row) -> int:
+        """Of the first phase, where the code is learnt anew; else all are."""
+        return max(1, self.profile.epochs // 4) if row.refit else self.profile.epochs
+
+    def known_recipe(self, row: Row, seed: int) -> LearnerRecipe | None:
+        """The row's recipe; None where it has a code that is still to be fitted."""
+        recipe = row.recipe(self.profile)
+        if row.fit is None:
+            return recipe
+        begun = self.place(row, seed) / ("first" if row.refit else "")
+        if not (begun / "run.json").exists():
+            return None
+        known = RunFolder.load(begun).recipe
+        return replace(recipe, mapping=known.mapping, trunk_options=known.trunk_options)
+
+    def recipe(self, row: Row, seed: int) -> LearnerRecipe:
+        """The row's recipe; its code is fitted where no run has begun with one."""
+        known = self.known_recipe(row, seed)
+        if known is not None or row.fit is None:
+            return row.recipe(self.profile) if known is None else known
+        started = time.perf_counter()
+        fitted = row.fit(row.recipe(self.profile), self.task, seed)
+        logger.info("%s: code fitted in %.1f s", row.name, time.perf_counter() - started)
+        return fitted
+
+    def check(self, row: Row, seed: int) -> None:
+        """Refuse what was made with something else, before anything is trained."""
+        place, recipe = self.place(row, seed), self.known_recipe(row, seed)
+        if recipe is not None and row.refit:
+            recipe, place = self._first_phase(recipe, self.first_epochs(row)), place / "first"
+        if recipe is not None:
+            RunFolder.check(place, recipe, seed, self.task.data)
+
+    @staticmethod
+    def _first_phase(recipe: LearnerRecipe, epochs: int) -> LearnerRecipe:
+        kept = tuple(epoch for epoch in recipe.keep_epochs if epoch <= epochs)
+        return replace(recipe, epochs=epochs, keep_epochs=kept)
+
+    def train(self, row: Row, seed: int) -> None:
+        """Train the learners of a row that are missing."""
+        recipe = self.recipe(row, seed)
+        place = self.place(row, seed)
+        callbacks = self.callbacks
+        of_learner = None
+        if callbacks is not None:
+            of_learner = lambda learner: callbacks(row.name, seed, learner)  # noqa: E731
+        if not row.refit:
+            train(
+                recipe,
+                self.task.data,
+                place,
+                seed=seed,
+                learners=row.learners(recipe),
+                accelerator=self.accelerator,
+                callbacks=of_learner,
+            )
+        elif not self._is_refitted(row, recipe, seed):
+            train_with_refit(
+                recipe,
+                self.task.data,
+                place,
+                first_epochs=self.first_epochs(row),
+                seed=seed,
+                accelerator=self.accelerator,
+                callbacks=of_learner,
+            )
+
+    def _is_refitted(self, row: Row, recipe: LearnerRecipe, seed: int) -> bool:
+        """Whether both phases are finished: then the code need not be fitted again to know it."""
+        place, first_epochs = self.place(row, seed), self.first_epochs(row)
+        if not all((place / phase / "run.json").exists() for phase in ("first", "second")):
+            return False
+        first, second = (RunFolder.load(place / phase) for phase in ("first", "second"))
+        return (
+            first.is_recorded("all")
+            and second.is_recorded("all")
+            and second.recipe.trunk_sha256 == first.check_weights("all")
+            and second.recipe.epochs == recipe.epochs - first_epochs
+            and second.recipe.keep_epochs
+            == tuple(e - first_epochs for e in recipe.keep_epochs if e > first_epochs)
+        )
+
+    def _parts(self, row: Row, seed: int) -> list[_Part]:
+        """Where the weights after each measured epoch lie."""
+        place, first = self.place(row, seed), self.first_epochs(row)
+        if not row.refit:
+            return [_Part(place, epoch) for epoch in self.profile.measured]
+        return [
+            _Part(place / "first", epoch)
+            if epoch <= first
+            else _Part(place / "second", epoch - first)
+            for epoch in self.profile.measured
+        ]
+
+    def _file(self, row: Row, seed: int) -> Path:
+        return self.run_dir / "measured" / f"{row.name}-seed{seed}.json"
+
+    def _key(self, row: Row, seed: int) -> dict[str, Any]:
+        """What a measurement rests on: the weights' checksums, and which rows were scored."""
+        weights = {}
+        for epoch, part in zip(self.profile.measured, self._parts(row, seed), strict=True):
+            run = RunFolder.load(part.folder)
+            weights[str(epoch)] = [
+                run.check_weights(learner, part.epoch) for learner in row.learners(run.recipe)
+            ]
+        return {
+            "weights": weights,
+            "data": self.fingerprint,
+            "train_rows": self.n_train_rows,
+            "report": list(self.profile.report),
+        }
+
+    def measured(self, row: Row, seed: int) -> dict[str, Any]:
+        """What was measured of a row, as `measure` wrote it."""
+        content = json.loads(self._file(row, seed).read_text(encoding="utf-8"))
+        entry: dict[str, Any] = content["entry"]
+        return entry
+
+    def measure(self, rows: Sequence[Row], seed: int) -> None:
+        """Measure those rows of one run whose learners are finished and that are not measured.
+
+        The networks run once for all of them.
+        """
+        due: list[tuple[Row, dict[str, Any]]] = []
+        for row in rows:
+            last = self._parts(row, seed)[-1].folder
+            run = RunFolder.load(last)
+            if not all(run.is_recorded(learner) for learner in row.learners(run.recipe)):
+                continue
+            key = self._key(row, seed)
+            file = self._file(row, seed)
+            if file.exists():
+                known = json.loads(file.read_text(encoding="utf-8"))
+                if known.get("key") == key:
+                    continue
+            due.append((row, key))
+        if not due:
+            return
+        widest = max((row for row, _ in due), key=lambda row: row.n_sites or 10**9)
+        by_epoch: dict[str, dict[str, dict[str, Any]]] = {row.name: {} for row, _ in due}
+        parts = self._parts(widest, seed)
+        for epoch, part in zip(self.profile.measured, parts, strict=True):
+            recipe = RunFolder.load(part.folder).recipe
+            ensemble = Ensemble.load(
+                part.folder,
+                learners=widest.learners(recipe),
+                epoch=part.epoch,
+                device=self.device,
+            )
+            sizes = {row.name: row.n_sites or recipe.mapping.n_sites for row, _ in due}
+            found = self._figures(ensemble, sizes, seed, with_train=epoch in self.profile.report)
+            for name, figures in found.items():
+                by_epoch[name][str(epoch)] = figures
+                logger.info("%s, seed %d, after epoch %d: %s", name, seed, epoch, figures)
+        for row, key in due:
+            entry = {
+                "parameters": self._parameters(row, seed),
+                "seconds": round(self._seconds(row, seed), 1),
+                "by_epoch": by_epoch[row.name],
+            }
+            write_json(self._file(row, seed), {"key": key, "entry": entry})
+
+    def _parameters(self, row: Row, seed: int) -> int:
+        run = RunFolder.load(self._parts(row, seed)[-1].folder)
+        return sum(run.report(learner).parameters for learner in row.learners(run.recipe))
+
+    def _seconds(self, row: Row, seed: int) -> float:
+        seconds = 0.0
+        for folder in dict.fromkeys(part.folder for part in self._all_parts(row, seed)):
+            run = RunFolder.load(folder)
+            seconds += sum(run.report(learner).seconds for learner in row.learners(run.recipe))
+        return seconds
+
+    def _all_parts(self, row: Row, seed: int) -> list[_Part]:
+        parts = self._parts(row, seed)
+        return [_Part(self.place(row, seed) / "first", 0), *parts] if row.refit else parts
+
+    def _figures(
+        self, ensemble: Ensemble, sizes: Mapping[str, int], seed: int, *, with_train: bool
+    ) -> dict[str, dict[str, Any]]:
+        """For each row (a name, and how many of the first sites it has) its figures."""
+        data = self.task.data
+        held_out = Scores(ensemble.mapping, sizes, perplexity=self.experiment.perplexity)
+        held_out.add_all(ensemble, data.held_out_inputs, data.held_out_ids)
+        figures = {
+            name: {
+                "held_out_accuracy": held_out.accuracy(name, 1),
+                "held_out_top10": held_out.accuracy(name, TOP),
+                "held_out_site_accuracies": held_out.site_accuracies(name),
+                **({"perplexity": held_out.perplexity(name)} if self.experiment.perplexity else {}),
+            }
+            for name in sizes
+        }
+        if with_train:
+            sample = sample_rows(len(data.train_ids), self.n_train_rows, seed)
+            trained = Scores(ensemble.mapping, sizes)
+            trained.add_all(ensemble, data.train_inputs[sample], data.train_ids[sample])
+            for name in sizes:
+                figures[name]["train_accuracy"] = trained.accuracy(name, 1)
+        return figures

@@ -1,0 +1,72 @@
+"""Accuracies of several rows of a table from one pass of their networks, a few inputs at a time."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from ..decoding import decode_topk
+from ..decoding.partition import log_partition
+from ..learners import Ensemble
+from ..mappings import LabelMapping
+
+__all__ = ["TOP", "Scores"]
+
+TOP = 10
+# Inputs whose site log-probs are held at a time: a one-hot network's have N columns.
+ROWS = 2048
+
+
+class Scores:
+    """Counts of right answers over rows that come a few at a time, for rows of several lengths."""
+
+    def __init__(
+        self, mapping: LabelMapping, sizes: Mapping[str, int], *, perplexity: bool = False
+    ) -> None:
+        self.mapping = mapping
+        self.sizes = sizes
+        self.with_perplexity = perplexity
+        self.n_rows = 0
+        self.hits = {(name, k): 0 for name in sizes for k in (1, TOP)}
+        self.log_probs = dict.fromkeys(sizes, 0.0)
+        self.site_hits = np.zeros(mapping.n_sites)
+        self.site_rows = np.zeros(mapping.n_sites)
+
+    def add_all(self, ensemble: Ensemble, inputs: torch.Tensor, ids: torch.Tensor) -> None:
+        for start in range(0, len(ids), ROWS):
+            rows = slice(start, start + ROWS)
+            self.add(ensemble.site_log_probs(inputs[rows]), ids[rows].numpy())
+
+    def add(self, log_probs: Sequence[NDArray[np.float32]], ids: NDArray[np.int64]) -> None:
+        self.n_rows += len(ids)
+        truth = np.zeros(len(ids))
+        sums = []
+        for site, answers in enumerate(log_probs):
+            symbols = self.mapping.symbols_at(ids, site)
+            self.site_hits[site] += (answers.argmax(axis=1) == symbols).sum()
+            self.site_rows[site] += (symbols >= 0).sum()
+            truth = truth + np.take_along_axis(answers, symbols[:, None], axis=1)[:, 0]
+            sums.append(truth)
+        for name, n_sites in self.sizes.items():
+            some, sites = list(log_probs[:n_sites]), range(n_sites)
+            best = decode_topk(self.mapping, some, TOP, sites=sites).ids == ids[:, None]
+            self.hits[name, 1] += int(best[:, 0].sum())
+            self.hits[name, TOP] += int(best.sum())
+            if self.with_perplexity:
+                # The sites' product gives probability to codewords that no class has.
+                whole = log_partition(self.mapping, some, sites=sites).upper
+                self.log_probs[name] += float((sums[n_sites - 1] - whole).sum())
+
+    def accuracy(self, name: str, k: int) -> float:
+        return self.hits[name, k] / self.n_rows
+
+    def site_accuracies(self, name: str) -> list[float]:
+        n_sites = self.sizes[name]
+        return [float(s) for s in (self.site_hits / np.maximum(self.site_rows, 1))[:n_sites]]
+
+    def perplexity(self, name: str) -> float:
+        """Of one softmax over all classes: exp of the mean negative log-prob of the right ones."""
+        return float(np.exp(-self.log_probs[name] / self.n_rows))
