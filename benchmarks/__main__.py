@@ -56,6 +56,7 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
     head = names.add_parser("head", help="a training step of output layers, by N")
     head.add_argument("--classes", type=int, nargs="+", default=[10**4, 10**5, 10**6, 10**7, 10**8])
     head.add_argument("--hidden", type=int, nargs="+", default=[0, 1024], help="default 0 1024")
+    head.add_argument("--device", choices=("cpu", "cuda"), help="default: all that are there")
     head.add_argument("--memory", type=float, default=10.0, help="GiB a row may need (default 10)")
     head.add_argument("--csv", type=Path, help="where to write the table (default: nowhere)")
     estimator = names.add_parser("estimator", help="the scikit-learn estimator beside its peers")
@@ -119,6 +120,7 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
             sizes=arguments.classes,
             hidden=arguments.hidden,
             memory_gib=arguments.memory,
+            only=arguments.device,
             csv_path=arguments.csv,
         )
     elif arguments.name == "estimator":

@@ -62,12 +62,19 @@ class Setting(NamedTuple):
 
 
 def run(
-    *, sizes: Sequence[int], hidden: Sequence[int], memory_gib: float, csv_path: Path | None
+    *,
+    sizes: Sequence[int],
+    hidden: Sequence[int],
+    memory_gib: float,
+    csv_path: Path | None,
+    only: str | None = None,
 ) -> None:
-    """Print the tables; with `csv_path`, write the first as CSV too."""
+    """Print the tables, of all devices or one; with `csv_path`, write the first as CSV too."""
     from labelmapping.experiments.tables import machine, markdown_table
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
+    if only is not None:
+        devices = [only]
     lines = []
     for device in devices:
         card = f", {torch.cuda.get_device_name()}" if device == "cuda" else ""
