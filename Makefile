@@ -12,7 +12,7 @@ demo: $(DEMO) fonts
 	$(BIN)/labelmapping demo $(ARGS)
 
 test: $(DEV) fonts
-	$(BIN)/python -m pytest $(ARGS)
+	$(BIN)/python -m pytest -n 2 --dist loadgroup $(ARGS)
 
 lint: $(DEV)
 	$(BIN)/ruff check

@@ -11,7 +11,16 @@ import torch
 
 from labelmapping.learners import LearningData
 
+# Files that start Ray clusters: one of them at a time, since each wants the whole machine.
+WITH_RAY = {"test_ray", "test_needs_training", "test_storage"}
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Where several processes run the tests, one of them runs a file."""
+    for item in items:
+        name = "ray" if item.path.stem in WITH_RAY else str(item.path)
+        item.add_marker(pytest.mark.xdist_group(name))
 
 
 @pytest.fixture(scope="session", autouse=True)

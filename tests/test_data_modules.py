@@ -318,7 +318,7 @@ def test_settings_that_break_a_rule_are_refused_when_made() -> None:
         with pytest.raises(ArgumentError, match=error):
             ImageFolders("root", **options)
     for module in (ImageFolders("root"), ParquetRows("a", label="y"), TokenSequences("a")):
-        with pytest.raises(ArgumentError, match="labels are there after setup"):
+        with pytest.raises(AttributeError, match="labels are there after setup"):
             _ = module.labels
         with pytest.raises(ArgumentError, match="rows to train on are there after setup"):
             module.train_dataloader()

@@ -192,26 +192,33 @@ from labelmapping.learners import LearnerRecipe, ProcessExecutor, train
 
 if __name__ == "__main__":
     recipe = LearnerRecipe(**{**vars(RECIPE), "epochs": 400})
-    train(recipe, make_task(), sys.argv[1], seed=3, executor=ProcessExecutor(2))
+    executor, options = ProcessExecutor(2), {}
+    if sys.argv[3] == "spread":
+        executor, options = ProcessExecutor(1), {"strategy": "ddp_spawn", "devices": 2}
+    train(recipe, make_task(), sys.argv[1], seed=3, executor=executor, trainer_options=options)
 """
 
 
 @pytest.mark.slow
 @pytest.mark.skipif(sys.platform != "linux", reason="finds the workers in /proc")
-@pytest.mark.parametrize("sent", [signal.SIGKILL, signal.SIGINT])
-def test_workers_end_with_a_driver_that_is_killed(tmp_path: Path, sent: signal.Signals) -> None:
+@pytest.mark.parametrize(
+    ("sent", "kind"),
+    [(signal.SIGKILL, "alone"), (signal.SIGINT, "alone"), (signal.SIGKILL, "spread")],
+)
+def test_workers_end_with_a_driver_that_is_killed(
+    tmp_path: Path, sent: signal.Signals, kind: str
+) -> None:
     script = tmp_path / "driver.py"
     script.write_text(DRIVER)
     root = str(Path(__file__).parents[1])
-    command = [sys.executable, str(script), str(tmp_path / "run"), root]
+    command = [sys.executable, str(script), str(tmp_path / "run"), root, kind]
     with subprocess.Popen(command, stderr=subprocess.DEVNULL) as driver:
         first = tmp_path / "run" / "site-00" / "checkpoint.ckpt"
         while not first.exists():
             assert driver.poll() is None
             time.sleep(0.05)
-        tree = Path(f"/proc/{driver.pid}/task/{driver.pid}/children")
-        workers = [Path(f"/proc/{child}") for child in tree.read_text().split()]
-        assert len(workers) >= 2
+        workers = _descendants(driver.pid)
+        assert len(workers) >= (2 if kind == "alone" else 3)
         driver.send_signal(sent)
         try:
             assert driver.wait(60) != 0
@@ -221,6 +228,12 @@ def test_workers_end_with_a_driver_that_is_killed(tmp_path: Path, sent: signal.S
     while any(_alive(worker) for worker in workers):
         assert time.monotonic() < until
         time.sleep(0.1)
+
+
+def _descendants(process: int | str) -> list[Path]:
+    """A process's children, and theirs."""
+    children = Path(f"/proc/{process}/task/{process}/children").read_text().split()
+    return [found for c in children for found in (Path(f"/proc/{c}"), *_descendants(c))]
 
 
 def _alive(process: Path) -> bool:

@@ -7,6 +7,7 @@ import json
 import re
 import shutil
 import sys
+import textwrap
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -15,15 +16,20 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
+import pytorch_lightning as pl
 import torch
 from PIL import Image
+from torch.utils.data import DataLoader, TensorDataset, random_split
 
+from labelmapping import scoring
 from labelmapping.cli import main
-from labelmapping.learners import RunFolder
+from labelmapping.fit_settings import EPILOG, fit_parser, read_settings
+from labelmapping.learners import ModuleData, RunFolder
 
 N, WIDTH = 24, 6
 MODULE = '''
 import pytorch_lightning as pl, torch
+from pathlib import Path
 from torch import nn
 from torch.utils.data import DataLoader, TensorDataset
 
@@ -50,6 +56,10 @@ class Vectors(pl.LightningDataModule):
         return DataLoader(TensorDataset(self.rows, self.ids), 50)
     test_dataloader = val_dataloader
 
+class Placed(nn.Module):
+    def __init__(self, place: Path):
+        super().__init__()
+
 class Trunk(nn.Module):
     def __init__(self, in_features: int, width: int = 32):
         super().__init__()
@@ -64,6 +74,7 @@ class Trunk(nn.Module):
 def _in_its_folder(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
     """A working folder with the user's module, whose import is forgotten again."""
     (tmp_path / "own_classes.py").write_text(MODULE, encoding="utf-8")
+    (tmp_path / "broken.py").write_text("1 / 0", encoding="utf-8")
     monkeypatch.chdir(tmp_path)
     monkeypatch.setattr(sys, "path", list(sys.path))
     yield
@@ -97,7 +108,7 @@ def test_own_classes_from_the_working_folder(capsys: pytest.CaptureFixture[str])
     assert "simplex" in out.lower()
     run = RunFolder.load("run")
     assert run.recipe.trunk == "own_classes:Trunk"
-    assert run.recipe.trunk_options == {"in_features": WIDTH, "width": 32}
+    assert run.recipe.trunk_options == {"in_features": WIDTH}
     assert run.labels[3] == "class 3"
 
     assert main(["evaluate", "--config", config, "--k", "1", "3", "--json"]) == 0
@@ -213,13 +224,134 @@ def test_a_recipe_and_prototypes_from_files(capsys: pytest.CaptureFixture[str]) 
 @pytest.mark.parametrize("family", ["mixed", "random", "hashed", "one-hot"])
 def test_families(family: str) -> None:
     code: dict[str, Any] = {"family": family, "n_sites": 3}
-    if family == "hashed":
-        code["alphabet_size"] = 16
     config = settings_file(code=code, training={"epochs": 1, "joint": True})
     assert main(["fit", "--config", config]) == 0
     mapping = RunFolder.load("run").recipe.mapping
     assert mapping.n_classes == N
     assert mapping.n_sites == (1 if family == "one-hot" else 3)
+
+
+class Split(pl.LightningDataModule):
+    """A fifth of the rows to test, drawn as people do it; a row's first number is its own."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.labels = ["a", "b", "c"]
+
+    def setup(self, stage: str) -> None:
+        rows = torch.arange(60.0)[:, None].repeat(1, WIDTH)
+        whole = TensorDataset(rows, torch.arange(60) % 3)
+        self.train, self.test = random_split(whole, [0.8, 0.2])
+
+    def train_dataloader(self) -> Any:
+        return DataLoader(self.train, 60)
+
+    def test_dataloader(self) -> Any:
+        return DataLoader(self.test, 60)
+
+    def predict_dataloader(self) -> Any:
+        return [self.test_dataloader()]
+
+
+def test_rows_to_test_are_none_of_those_trained_on(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    asked: list[set[float]] = []
+    answer = scoring.answers
+
+    def watched(ensemble: Any, inputs: Any) -> Any:
+        asked.append(set(inputs[:, 0].tolist()))
+        return answer(ensemble, inputs)
+
+    monkeypatch.setattr(scoring, "answers", watched)
+    config = settings_file(
+        data={"class_path": f"{__name__}.Split"}, training={"epochs": 1, "joint": True}
+    )
+    assert main(["fit", "--config", config]) == 0
+    for _ in range(2):
+        assert main(["evaluate", "--config", config]) == 0
+    trained = next(iter(ModuleData(Split).training(60, None, 0)))[0][:, 0].tolist()
+    assert len(asked[0]) == 12
+    assert asked[0] == asked[1]
+    assert asked[0].isdisjoint(trained)
+    said(capsys)
+    assert main(["predict", "--config", config]) == 2
+    assert "predict_dataloader must give one loader, got a list" in said(capsys)[1]
+
+
+def test_words_of_another_vocabulary_and_other_trunks_are_refused(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    rng = np.random.default_rng(0)
+    for name in ("log", "other"):
+        lines = (" ".join(f"{name}{n}" for n in rng.integers(0, 9, 12)) for _ in range(30))
+        Path(f"{name}.txt").write_text("\n".join(lines), encoding="utf-8")
+    data = {"files": "log.txt", "length": 5, "predict_files": "log.txt"}
+    config = settings_file(
+        data={"class_path": "TokenSequences", "init_args": data},
+        trunk={"class_path": "NextItemAttention", "init_args": {"width": 8}},
+        code={"n_sites": 3},
+        training={"epochs": 1, "joint": True},
+    )
+    assert main(["fit", "--config", config]) == 0
+    run = RunFolder.load("run")
+    assert run.recipe.mapping.kind == "simplex"  # "auto", where inputs have no means
+    assert run.recipe.trunk_options["length"] == 5
+    assert run.recipe.trunk_options["input_mapping"] == run.recipe.mapping.to_config()
+    assert main(["predict", "--config", config, "--output", "answers.csv"]) == 0
+    with open("answers.csv", encoding="utf-8", newline="") as file:
+        assert len(list(csv.DictReader(file))) == 30
+    said(capsys)
+    for options, words in (
+        (["--data.init_args.files", "other.txt"], "data's labels are not the run's: class 0 is"),
+        (["--trunk.class_path", "NextWordLstm"], "trunk.class_path must be the run's"),
+        (["--device", "nowhere"], "device must be one that is here, got 'nowhere'"),
+    ):
+        assert main(["predict", "--config", config, *options]) == 2
+        out, err = said(capsys)
+        assert words in err
+        assert not out
+
+
+def test_one_row_a_class_has_a_learnt_code_too() -> None:
+    write_rows("train.parquet", 1, [f"x{n}" for n in range(N)])
+    config = settings_file(
+        data={
+            "class_path": "ParquetRows",
+            "init_args": {"files": "train.parquet", "label": "label"},
+        },
+        trunk={"class_path": "Mlp"},
+        code={"n_sites": 3},
+        training={"epochs": 1, "joint": True},
+    )
+    with pytest.warns(UserWarning, match="single row"):
+        assert main(["fit", "--config", config]) == 0
+    assert RunFolder.load("run").recipe.mapping.kind == "learned"
+
+
+def test_the_example_of_the_help_has_settings_that_exist() -> None:
+    text = EPILOG[EPILOG.index("  data:") : EPILOG.index("\n\nThen")]
+    Path("photos.yaml").write_text(textwrap.dedent(text), encoding="utf-8")
+    commands = re.findall(r"labelmapping (fit|evaluate|predict) (--config .*)", EPILOG)
+    assert [name for name, _ in commands] == ["fit", "evaluate", "predict"]
+    for name, options in commands:
+        parser = fit_parser(name, "")
+        parser.add_argument("--k", nargs="+", type=int)
+        parser.add_argument("--output")
+        settings, _ = read_settings(parser, options.split())
+        arguments = settings.data.arguments(pl.LightningDataModule, {})
+        assert arguments["test_root"] == "test"
+        settings.trunk.arguments(torch.nn.Module, {})
+
+
+def test_about_a_class_of_the_working_folder(
+    capsys: pytest.CaptureFixture[str], tmp_path: Path
+) -> None:
+    assert str(tmp_path) not in sys.path  # nothing before it has looked there
+    assert main(["fit", "--about", "own_classes.Vectors"]) == 0
+    assert "of the rows" in said(capsys)[0]
+    assert main(["fit", "--about", "Nothing"]) == 2
+    assert "or one of ImageFolders, ParquetRows" in said(capsys)[1]
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
@@ -233,8 +365,6 @@ def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
         assert "how many sites determine a class" in " ".join(out.split())
     assert main(["fit", "--about", "ParquetRows"]) == 0
     assert "held_out" in said(capsys)[0]
-    assert main(["fit", "--about", "own_classes.Vectors"]) == 0
-    assert "of the rows" in said(capsys)[0]
 
 
 BAD: list[tuple[dict[str, Any], list[str], str]] = [
@@ -264,6 +394,22 @@ BAD: list[tuple[dict[str, Any], list[str], str]] = [
     ({"code": {"prototypes": "absent.npy"}}, [], "absent.npy"),
     ({"training": {"epochs": 1, "head": "none"}}, [], "head must be one of"),
     ({"trainer": {"logger": True}}, [], "logger"),
+    ({}, ["--executor", "proces"], "must be one of 'serial', 'process', 'ray'; got proces"),
+    ({"training": {"epochs": 1, "head": "cut-off"}}, [], 'code.family must be "one-hot"'),
+    ({"trunk": {"class_path": "torch.nn.Identity"}}, [], "trunk must have out_features"),
+    (
+        {"trunk": {"class_path": "Mlp", "init_args": {"in_features": 5}}},
+        [],
+        "trunk must take the data's inputs, torch.float32 of shape (B, 6)",
+    ),
+    ({"trunk": {"class_path": "Mlp", "init_args": {"dropout": 1.5}}}, [], "dropout must lie in"),
+    ({"data": {"class_path": "broken.Rows"}}, [], "ZeroDivisionError"),
+    ({"data": {"class_path": ".Rows"}}, [], "data.class_path must be the import path"),
+    (
+        {"trunk": {"class_path": "own_classes.Placed", "init_args": {"place": "here"}}},
+        [],
+        "must be JSON values",
+    ),
 ]
 
 
@@ -311,6 +457,7 @@ def test_the_example_of_the_readme_runs(capsys: pytest.CaptureFixture[str]) -> N
         for name in "abcd":
             Image.fromarray(rng.integers(0, 256, (24, 24), np.uint8)).save(folder / f"{name}.png")
     shutil.copytree("photos/字3", "new")
+    shutil.copytree("photos", "test")
     commands = [line.partition("#")[0].split() for line in dict(blocks)["bash"].splitlines()]
     assert [words[:2] for words in commands] == [
         ["labelmapping", name] for name in ("fit", "evaluate", "predict")

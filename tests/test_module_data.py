@@ -380,7 +380,7 @@ def test_ids_that_stand_for_no_class_are_left_out(tmp_path: Path) -> None:
 
 
 class Held(Pictures):
-    """2,100 held-out rows in batches of 500; or none, said in two ways."""
+    """2,100 held-out rows in batches of 500, also without a length; or none, said in two ways."""
 
     def __init__(self, said: str) -> None:
         super().__init__()
@@ -388,13 +388,21 @@ class Held(Pictures):
 
     def val_dataloader(self) -> Any:
         rows = torch.zeros(2100, 8, 8, dtype=torch.uint8), torch.zeros(2100, dtype=torch.int64)
-        loader = self.loader(*rows, batch_size=500 if self.said == "many" else 3000)
-        return {"many": loader, "one batch": loader, "empty": [], "none": None}[self.said]
+        loader = self.loader(*rows, batch_size=3000 if self.said == "one batch" else 500)
+        endless = DataLoader(Endless(None), batch_size=2)
+        others: dict[str, Any] = {"empty": [], "none": None, "without a length": endless}
+        return others.get(self.said, loader)
 
 
 @pytest.mark.parametrize(
     ("said", "sizes"),
-    [("many", [500] * 4), ("one batch", [2100]), ("empty", []), ("none", [])],
+    [
+        ("many", [500] * 4),
+        ("one batch", [2100]),
+        ("without a length", [2] * 1024),
+        ("empty", []),
+        ("none", []),
+    ],
 )
 def test_held_out_rows_are_watched_up_to_a_limit(
     said: str, sizes: list[int], tmp_path: Path
@@ -436,7 +444,7 @@ def test_N15_only_the_class_and_its_options_travel(tmp_path: Path) -> None:
     settings = recipe(epochs=1, keep_epochs=())
     task = LearnerTask(settings, 0, 1, tmp_path / "ray")
     assert len(pickle.dumps(task)) < 10_000
-    _perform(task, pickle.loads(sent), None)
+    _perform(task, pickle.loads(sent), None, str(tmp_path))
     assert Pictures.setups == 1
     train(settings, data, tmp_path / "here", seed=1, learners=[0])
     assert weights(tmp_path / "ray") == weights(tmp_path / "here")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import fcntl
 import json
 import os
 import resource
@@ -125,11 +126,19 @@ def test_weights_trained_again_get_a_record_of_their_own(
     Ensemble.load(folder)
 
 
+def name_that_is_no_text(path: Path) -> None:
+    """A bit of the first name in a zip file that marks what follows as something else."""
+    content = bytearray(path.read_bytes())
+    content[26] ^= 1 << 5  # the length of its name
+    path.write_bytes(content)
+
+
 @pytest.mark.parametrize(
     "damage",
     [
         *DAMAGES,
         pytest.param(flip(0.2), id="tensors"),
+        pytest.param(name_that_is_no_text, id="name"),
         pytest.param(lambda path: path.write_bytes(b""), id="empty"),
     ],
 )
@@ -423,6 +432,21 @@ def test_one_training_a_folder_at_a_time(task: LearningData, tmp_path: Path, who
     # What is finished can be asked for again, also while somebody holds the folder.
     with in_use(folder):
         train(RECIPE, task, folder, seed=1)
+
+
+@pytest.mark.parametrize("number", [errno.ENOLCK, errno.EOPNOTSUPP])
+def test_where_nothing_can_be_locked_a_warning_says_so(
+    tmp_path: Path,
+    number: int,
+    monkeypatch: pytest.MonkeyPatch,
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    def no_locks(*_: object) -> None:
+        raise OSError(number, os.strerror(number))
+
+    monkeypatch.setattr(fcntl, "flock", no_locks)
+    with in_use(tmp_path):
+        assert "nothing can be locked" in caplog.text
 
 
 HOLDER = """

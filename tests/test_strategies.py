@@ -6,6 +6,7 @@ import csv
 import json
 import subprocess
 import sys
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
@@ -15,7 +16,7 @@ import safetensors.torch
 import torch
 import torch.distributed as dist
 from torch import Tensor, nn
-from torch.utils.data import BatchSampler, DataLoader, RandomSampler, TensorDataset
+from torch.utils.data import BatchSampler, DataLoader, RandomSampler, Sampler, TensorDataset
 
 from labelmapping.errors import ArgumentError, ArgumentTypeError, DivergedError
 from labelmapping.learners import LearnerRecipe, LearningData, ModuleData, RunFolder, train
@@ -150,6 +151,40 @@ def test_processes_divide_the_rows_of_each_batch(source: str, n_processes: int) 
     assert all(len(part) == len(whole) for part in parts)
 
 
+class Told(Sampler[int]):
+    """Another order in each epoch that it is told of."""
+
+    epoch = 0
+
+    def set_epoch(self, epoch: int) -> None:
+        self.epoch = epoch
+
+    def __len__(self) -> int:
+        return 40
+
+    def __iter__(self) -> Iterator[int]:
+        yield from ((row + 7 * self.epoch) % 40 for row in range(40))
+
+
+class InnerSampler(Shuffled):
+    def train_dataloader(self) -> Any:
+        rows = TensorDataset(torch.arange(40), torch.arange(40) % 30)
+        return DataLoader(rows, batch_sampler=BatchSampler(Told(), 4, drop_last=False))
+
+
+def test_a_sampler_below_the_batches_is_told_the_epoch_in_every_process() -> None:
+    def epoch(number: int, *share: int) -> list[list[int]]:
+        batches = TrainingBatches(ModuleData(InnerSampler), settings(), 5, -100)
+        batches.share(*share)
+        batches.epoch = number
+        return [inputs.tolist() for inputs, _ in batches]
+
+    for number in (0, 1):
+        whole = epoch(number, 0, 1)
+        assert whole[0][0] == 7 * number
+        assert epoch(number, 1, 2) == [rows[1::2] for rows in whole]
+
+
 class Undivided(Shuffled):
     def __init__(self, kind: str) -> None:
         super().__init__()
@@ -199,7 +234,11 @@ def test_precision_is_handed_on(task: LearningData, tmp_path: Path) -> None:
         ({"strategy": object()}, ArgumentTypeError, "strategy must be the name"),
         ({"strategy": "fsdp", "devices": 2}, ArgumentError, "the whole network.*got 'fsdp'"),
         ({"devices": 2}, ArgumentError, "starts its processes itself, such as ddp_spawn"),
-        ({"strategy": "ddp", "devices": -1}, ArgumentError, "call train_learner in each process"),
+        (
+            {"strategy": "ddp", "devices": -1},
+            ArgumentError,
+            "RunFolder.create, and then train_learner",
+        ),
         ({"strategy": "ddp_spawn", "devices": 2, "num_nodes": 2}, ArgumentError, "num_nodes 1"),
     ],
 )

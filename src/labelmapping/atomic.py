@@ -87,6 +87,8 @@ def _upload(file: Path, path: Any) -> None:
     try:
         path.fs.put_file(str(file), beside)
         path.fs.mv(beside, path.path)
+        if path.fs.exists(beside):  # not every store says so where it does not replace a file
+            raise FileExistsError(f"{path} cannot be replaced on this store")
     except BaseException:
         with suppress(Exception):
             path.fs.rm_file(beside)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import inspect
 import json
+import re
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Any
@@ -53,16 +54,21 @@ class ClassChoice:
         """The class, checked to be a kind of `base`."""
         module, _, name = self.path.partition(":")
         rule = f"{self.name}.class_path must be the import path of a {base.__name__}"
+        if not module:
+            own = [name for place in OWN for name in importlib.import_module(place).__all__]
+            raise ArgumentError(f"{rule}, or one of {', '.join(own)}; got {self.class_path!r}")
         try:
             found = getattr(importlib.import_module(module), name)
-        except (ImportError, AttributeError, ValueError) as error:
-            raise ArgumentError(f"{rule}, got {self.class_path!r}: {error}") from error
+        except Exception as error:  # whatever the user's file raises
+            raise ArgumentError(
+                f"{rule}, got {self.class_path!r}: {type(error).__name__}: {error}"
+            ) from error
         if not (isinstance(found, type) and issubclass(found, base)):
             raise ArgumentError(f"{rule}, and {self.class_path!r} is none")
         return found
 
     def arguments(self, base: type, fill: Mapping[str, Callable[[], Any]]) -> dict[str, Any]:
-        """The arguments, checked against the class's signature; JSON values.
+        """The arguments that are given, checked against the class's signature; JSON values.
 
         Parameters
         ----------
@@ -80,13 +86,17 @@ class ClassChoice:
         parser = class_parser(found, missing)
         key = f"{self.name}.init_args"
         try:
-            given = parser.parse_object(dict(self.init_args))
+            parser.parse_object(dict(self.init_args))
+            parsed = parser.parse_object(dict(self.init_args), defaults=False).as_dict()
         except Exception as error:  # its own, TypeError, ValueError, ...
             raise ArgumentError(f"{key} of {found.__name__}: {one_sentence(error)}") from error
         try:
-            values = json.loads(parser.dump(given, format="json", skip_validation=True))
+            values = json.loads(json.dumps(parsed, allow_nan=False))
         except (TypeError, ValueError) as error:
-            raise ArgumentError(f"{key} must be JSON values: {error}") from error
+            raise ArgumentError(
+                f"{key} of {found.__name__} must be JSON values, which run folders and workers "
+                f"can have, as the class takes them: {error}"
+            ) from error
         return {**values, **{name: fill[name]() for name in sorted(missing)}}
 
 
@@ -108,8 +118,10 @@ def one_sentence(error: Exception) -> str:
     given = [line for line in lines if line.startswith("Given value: ")]
     subtypes = [line for line in lines if line.startswith("Subtypes: ")]
     if given and subtypes:
-        kinds = subtypes[0].removeprefix("Subtypes: ").strip("[]")
-        text = f"{lines[0]} expected one of {kinds}; got {given[0].removeprefix('Given value: ')}"
+        kinds = subtypes[0].removeprefix("Subtypes: [").removesuffix("]")
+        text = f"{lines[0]} must be one of {kinds}; got {given[0].removeprefix('Given value: ')}"
+    text = re.sub(r"Expected a (.*)\. Got value:", r"must be \1; got", text)
+    text = re.sub(r"(?:typing\.)?Literal\[(.*?)\]", r"one of \1", text)
     for word, plain in (("<class '", ""), ("'>", ""), ("NoneType", "null"), ("typing.", "")):
         text = text.replace(word, plain)
     return text.replace('Parser key "', '"').rstrip(".")

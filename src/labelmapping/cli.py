@@ -8,18 +8,17 @@ from __future__ import annotations
 import argparse
 import json
 import logging
+import os
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 from . import __version__
-from .errors import ArgumentError, DataNotFoundError, LabelMappingError
+from .errors import LabelMappingError
 from .terminal import open_console, say, show, write_json
 
 if TYPE_CHECKING:
-    import numpy as np
-    from numpy.typing import NDArray
     from rich.console import Console
 
     from .experiments.tables import Table
@@ -58,6 +57,9 @@ def main(argv: Sequence[str] | None = None) -> int:
     _set_up_logging(arguments.verbose)
     try:
         arguments.run(arguments)
+    except BrokenPipeError:  # whoever read what is printed has seen enough
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return 0
     except (LabelMappingError, OSError) as error:
         print(f"labelmapping: error: {error}", file=sys.stderr)  # noqa: T201
         return 2
@@ -404,11 +406,12 @@ def _merged_warnings(choices: Sequence[Choice]) -> list[str]:
 
 
 def _inspect(arguments: argparse.Namespace) -> None:
+    from .input_files import read_array, read_recipe
     from .mappings.properties import properties
 
     console = None if arguments.json else open_console(TABLES_NEED)
-    mapping = _read_mapping(arguments.recipe)
-    prototypes = None if arguments.prototypes is None else _read_array(arguments.prototypes)
+    mapping = read_recipe(arguments.recipe)
+    prototypes = None if arguments.prototypes is None else read_array(arguments.prototypes)
     found = properties(mapping, prototypes=prototypes)
     if console is None:
         write_json(
@@ -421,47 +424,6 @@ def _inspect(arguments: argparse.Namespace) -> None:
         return
     title = f"{mapping.kind} code of {mapping.n_classes:,} classes"
     show(console, title, _properties_table(mapping, found))
-
-
-def _read_mapping(path: Path) -> LabelMapping:
-    """The mapping of a recipe, which may lie in a learner's recipe or in a run.json."""
-    from .mappings import LabelMapping
-
-    if not path.is_file():
-        raise DataNotFoundError(
-            f"{path} is no file; it must be the JSON of mapping.to_config(), or a run.json"
-        )
-    try:
-        value = json.loads(path.read_text(encoding="utf-8"))
-    except (ValueError, RecursionError) as error:
-        raise ArgumentError(f"{path} must be JSON: {error}") from error
-    for name in ("recipe", "mapping"):
-        if isinstance(value, Mapping) and "kind" not in value:
-            value = value.get(name, value)
-    if not isinstance(value, Mapping) or "kind" not in value:
-        raise ArgumentError(
-            f"{path} must hold the recipe of a mapping, as mapping.to_config() gives it, alone "
-            "or in a run.json"
-        )
-    try:
-        return LabelMapping.from_config(value)
-    except ArgumentError as error:
-        raise ArgumentError(f"{path}: {error}") from error
-
-
-def _read_array(path: Path) -> NDArray[np.generic]:
-    """The array of an .npy file; one that would have to be unpickled is refused."""
-    import numpy
-
-    if not path.is_file():
-        raise DataNotFoundError(f"{path} is no file; it must be an array as numpy.save writes it")
-    try:
-        array = numpy.load(path, allow_pickle=False)
-    except (ValueError, EOFError, OSError) as error:
-        raise ArgumentError(f"{path} must be an array of numbers (.npy): {error}") from error
-    if not isinstance(array, numpy.ndarray):
-        raise ArgumentError(f"{path} must hold one array (.npy), got {', '.join(array.files)}")
-    return array
 
 
 def _properties_table(mapping: LabelMapping, found: CodeProperties) -> Table:

@@ -6,7 +6,8 @@ import os
 import sys
 from argparse import ArgumentError as ParserError
 from collections.abc import Sequence
-from typing import Any
+from dataclasses import fields
+from typing import Any, Literal
 
 from .class_paths import FIT_NEEDS, ClassChoice, class_parser, one_sentence
 from .errors import ArgumentError, MissingExtraError
@@ -16,13 +17,13 @@ __all__ = ["fit_parser", "print_class_help", "read_settings"]
 
 EPILOG = """\
 Ready-made data: ImageFolders (a folder a class), ParquetRows (a label column),
-TokenSequences (next token or item). Trunks: SmallCnn, ThreeConvCnn, NextWordLstm,
+TokenSequences (next token or item). Trunks: SmallCnn, Mlp, ThreeConvCnn, NextWordLstm,
 NextItemAttention, or your own. What a class takes: labelmapping fit --about CLASS.
 
 A settings file, photos.yaml:
   data:
     class_path: ImageFolders
-    init_args: {root: photos, side: 24, channels: grey}
+    init_args: {root: photos, side: 24, channels: grey, test_root: test}
   trunk:
     class_path: SmallCnn
   code: {family: learned, n_sites: 6}
@@ -35,8 +36,10 @@ Then, stopped and started again as often as need be:
   labelmapping predict --config photos.yaml --data.init_args.predict_root new --output new.csv
 Any setting of the file can be given as an option, which then wins; --print_config shows them all.
 """
+GROUPS = ("data", "trunk", "code", "training", "ray")
+RUN_SETTINGS = [f.name for f in fields(FitSettings) if f.name not in GROUPS]
 CLASSES = {
-    "data": "a LightningDataModule: an import path, or a name from below",
+    "data": "a LightningDataModule: an import path, or one of the names below",
     "trunk": "a module with out_features, likewise",
 }
 
@@ -70,12 +73,14 @@ def fit_parser(command: str, description: str) -> Any:
     parser.add_class_arguments(CodeSettings, "code")
     parser.add_class_arguments(TrainingSettings, "training")
     parser.add_class_arguments(RaySettings, "ray")
-    fields = FitSettings.__dataclass_fields__
     run = parser.add_argument_group("run")
     run.add_argument("--run_dir", "--run-dir", type=str, required=True, help="path or URL")
     run.add_argument("--seed", type=int, default=0, help="of everything drawn")
     run.add_argument(
-        "--executor", type=_executors(), default=fields["executor"].default, help="where sites run"
+        "--executor",
+        type=Literal["serial", "process", "ray"],
+        default="serial",
+        help="where sites run",
     )
     run.add_argument("--workers", type=int | None, default=None, help="processes at a time")
     run.add_argument(
@@ -95,15 +100,12 @@ def fit_parser(command: str, description: str) -> Any:
 def read_settings(parser: Any, arguments: Sequence[str]) -> tuple[FitSettings, Any]:
     """The settings, and all that was parsed.
 
-    Classes are looked for in the working folder too, as ``python -m`` does.
-
     Raises
     ------
     ArgumentError
         A setting is missing, unknown or of the wrong type; one sentence.
     """
-    if (here := os.getcwd()) not in sys.path:
-        sys.path.insert(0, here)
+    _find_own_classes()
     try:
         found = parser.parse_args(list(arguments))
     except (ParserError, TypeError, ValueError, KeyError) as error:
@@ -115,30 +117,18 @@ def read_settings(parser: Any, arguments: Sequence[str]) -> tuple[FitSettings, A
         code=CodeSettings(**values["code"]),
         training=TrainingSettings(**values["training"]),
         ray=RaySettings(**values["ray"]),
-        **{
-            name: values[name]
-            for name in (
-                "run_dir",
-                "seed",
-                "executor",
-                "workers",
-                "ray_address",
-                "retries",
-                "accelerator",
-                "trainer",
-            )
-        },
+        **{name: values[name] for name in RUN_SETTINGS},
     )
     return settings, found
 
 
 def print_class_help(path: str) -> None:
     """What a data module or a trunk takes, on standard output."""
-    choice = ClassChoice("data", path)
-    class_parser(choice.load(object), set()).print_help()
+    _find_own_classes()
+    class_parser(ClassChoice("--about", path).load(object), set()).print_help()
 
 
-def _executors() -> Any:
-    from typing import get_type_hints
-
-    return get_type_hints(FitSettings)["executor"]
+def _find_own_classes() -> None:
+    """Let classes be imported from the working folder, as ``python -m`` does."""
+    if (here := os.getcwd()) not in sys.path:
+        sys.path.append(here)

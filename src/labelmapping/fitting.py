@@ -24,7 +24,8 @@ from .arguments import as_integer, check_choice
 from .atomic import replacing
 from .class_paths import ClassChoice
 from .decoding import decode_topk
-from .errors import ArgumentError, ArgumentTypeError, DataNotFoundError, RunMismatchError
+from .errors import ArgumentError, ArgumentTypeError, RunMismatchError
+from .input_files import read_array, read_recipe
 from .learners import (
     Ensemble,
     LearnerRecipe,
@@ -36,6 +37,7 @@ from .learners import (
     train,
 )
 from .learners.executors import Executor
+from .learners.recipe import HEADS
 from .mappings import (
     HashedMapping,
     LabelMapping,
@@ -45,7 +47,7 @@ from .mappings import (
     SimplexMapping,
 )
 from .mappings.prototypes import WIDEST, class_statistics
-from .scoring import Evaluation, evaluate, log_probabilities
+from .scoring import Evaluation, answers, evaluate, log_probabilities
 from .storage import as_folder
 
 __all__ = [
@@ -75,15 +77,15 @@ class CodeSettings:
         vectors); "auto" is that where it can be had, else "simplex". "one-hot" is no code, to
         compare with.
     n_sites : int
-        n, the length of the code.
+        n, the length of the code. One-hot has one site, whatever is said here.
     alphabet_size : int, optional
-        q, the symbols of a site (mixed codes choose their own). Default: about the root of the
-        number of classes.
+        q, the symbols of a site (mixed codes and one-hot choose their own). Default: about the
+        root of the number of classes.
     dimension : int
         k, how many sites determine a class (learned, simplex, mixed).
     prototypes : str, optional
         An .npy file of floats (N, d), a row a class in the order of the labels: what a learned
-        code follows instead of the training inputs.
+        code follows instead of the training inputs. A run that was begun with it keeps its code.
     recipe : str, optional
         A JSON file of a code's recipe, as `labelmapping design --json` and a run.json have it,
         instead of all the above.
@@ -104,6 +106,7 @@ class TrainingSettings:
     Attributes
     ----------
     epochs : int
+        Passes over the training rows, or times `steps_per_epoch` batches.
     joint : bool
         One network for all sites; else one a site, each trained alone.
     head : str
@@ -118,6 +121,7 @@ class TrainingSettings:
     learning_rate : float
         Of Adam; the peak, with one-cycle.
     schedule : str
+        Of the learning rate: "constant", or up and down again once ("one-cycle").
     """
 
     epochs: int = 10
@@ -139,6 +143,7 @@ class RaySettings:
     num_cpus : float, optional
         Default: torch's number of threads.
     num_gpus : float
+        A part of one is shared with others.
     memory : int, optional
         Bytes.
     resources : dict
@@ -158,11 +163,13 @@ class FitSettings:
     Attributes
     ----------
     data : ClassChoice
-        A LightningDataModule; see `labelmapping.learners.ModuleData` for what it must have.
+        A LightningDataModule; see `labelmapping.learners.ModuleData` for what it must have. Inputs
+        of a batch are one tensor here.
     trunk : ClassChoice
-        A module with `out_features`. Three arguments are filled in where it has them and they are
-        not given: ``n_classes``; ``input_mapping``, the classes' own code; ``in_features``, the
-        columns of rows of numbers.
+        A module with `out_features`. Arguments are filled in where it has them and they are not
+        given: ``n_classes``; ``input_mapping``, the classes' own code; ``in_features``, the
+        columns of rows of numbers; ``length``, the tokens of a row; ``side`` and ``in_channels``
+        of images.
     run_dir : str
         The run folder: a path, or a URL that fsspec speaks.
     seed : int
@@ -198,8 +205,7 @@ class FitSettings:
 def fit(settings: FitSettings, watch: Callable[[Any], None] | None = None) -> RunFolder:
     """Train what is missing in the run folder.
 
-    The settings that decide the weights lie beside the run, in ``fit.json``; a learnt code is
-    fitted once and then read from the run.
+    A learnt code is fitted once and then read from the run.
 
     Parameters
     ----------
@@ -217,8 +223,15 @@ def fit(settings: FitSettings, watch: Callable[[Any], None] | None = None) -> Ru
     executor = _executor(settings)
     training = settings.training
     data = ModuleData(settings.data.load(pl.LightningDataModule), _data_options(settings))
-    folder = as_folder(settings.run_dir)
-    mapping = _mapping_of_run(folder, settings.code) or _mapping(settings, data)
+    folder = as_folder(settings.run_dir, "run_dir")
+    check_choice("training.head", training.head, HEADS)
+    if training.head != "label-mapping" and settings.code.family != "one-hot":
+        raise ArgumentError(
+            f'code.family must be "one-hot" with the head "{training.head}", which has no code; '
+            f'got "{settings.code.family}"'
+        )
+    inputs = _first_inputs(data, training.batch_size)
+    mapping = _mapping_of_run(folder, settings.code, data) or _mapping(settings, data, inputs)
     recipe = LearnerRecipe(
         mapping=mapping,
         trunk=settings.trunk.path,
@@ -227,7 +240,7 @@ def fit(settings: FitSettings, watch: Callable[[Any], None] | None = None) -> Ru
             {
                 "n_classes": lambda: data.n_classes,
                 "input_mapping": mapping.to_config,
-                "in_features": lambda: _width(data, training.batch_size),
+                **_shape_arguments(inputs),
             },
         ),
         head=training.head,
@@ -239,6 +252,7 @@ def fit(settings: FitSettings, watch: Callable[[Any], None] | None = None) -> Ru
         learning_rate=training.learning_rate,
         schedule=training.schedule,
     )
+    _try(recipe, data, inputs)
     return train(
         recipe,
         data,
@@ -267,12 +281,8 @@ def evaluate_run(
     RunMismatchError
         The data module's labels are not the run's.
     """
-    module = _module(settings, "test")
-    ensemble = _ensemble(settings, sites, device)
-    labels = getattr(module, "labels", None)
-    if labels is not None and list(labels) != ensemble.labels:
-        raise RunMismatchError(_labels_differ(list(labels), ensemble.labels))
-    return evaluate(ensemble, _batches(module, "test"), ks, calibration=calibration)
+    ensemble, batches = _asked(settings, "test", sites, device)
+    return evaluate(ensemble, batches, ks, calibration=calibration)
 
 
 def predict_run(
@@ -292,21 +302,20 @@ def predict_run(
         ``.csv``: a line a row, with columns row, label_1, score_1, ...; ``.jsonl``: an object a
         row. The file appears whole at the end. Default: CSV to standard output.
     k : int, default 1
-        In 1..N.
+        At least 1; above N, all N labels are written.
     probabilities : bool
         Instead of scores (sums of log-probs): over the N classes, good to 1e-4.
     """
     if output is not None and output.suffix not in {".csv", ".jsonl"}:
         raise ArgumentError(f"output must end in .csv or .jsonl, got {output}")
     as_integer("k", k, 1)
-    module = _module(settings, "predict")
-    ensemble = _ensemble(settings, sites, device)
+    ensemble, batches = _asked(settings, "predict", sites, device)
     rows = 0
     with _opened(output) as file:
         write = _writer(file, output, min(k, ensemble.mapping.n_classes), probabilities)
-        for batch in _batches(module, "predict"):
+        for batch in batches:
             inputs, names = _inputs_and_names(batch, rows)
-            log_probs = ensemble.site_log_probs(inputs, max(1, len(inputs)))
+            log_probs = answers(ensemble, inputs)
             best = decode_topk(
                 ensemble.mapping,
                 log_probs,
@@ -338,6 +347,8 @@ def _executor(settings: FitSettings) -> Executor:
         raise ArgumentError(
             f'ray_address must be left out unless executor is "ray", got {settings.ray_address}'
         )
+    if settings.workers is not None:
+        as_integer("workers", settings.workers, 1)
     check_choice("executor", settings.executor, ("serial", "process", "ray"))
     if settings.executor == "process":
         return ProcessExecutor(settings.workers)
@@ -346,7 +357,7 @@ def _executor(settings: FitSettings) -> Executor:
     return SerialExecutor()
 
 
-def _mapping_of_run(folder: Path, code: CodeSettings) -> LabelMapping | None:
+def _mapping_of_run(folder: Path, code: CodeSettings, data: ModuleData) -> LabelMapping | None:
     """The learnt code of a run that was begun with such settings.
 
     Data and seed decide it, and both are checked when training goes on: no need to fit it again.
@@ -357,21 +368,28 @@ def _mapping_of_run(folder: Path, code: CodeSettings) -> LabelMapping | None:
     found = RunFolder.load(folder).recipe.mapping
     same = (
         isinstance(found, LearnedMapping)
+        and found.n_classes == data.n_classes
         and (found.n_sites, found.dimension) == (code.n_sites, code.dimension)
         and code.alphabet_size in {None, *found.alphabet_sizes}
     )
     return found if same else None
 
 
-def _mapping(settings: FitSettings, data: ModuleData) -> LabelMapping:
+def _mapping(settings: FitSettings, data: ModuleData, inputs: Tensor) -> LabelMapping:
     code, n_classes = settings.code, data.n_classes
     if code.recipe is not None:
-        return _recipe_mapping(Path(code.recipe), n_classes)
+        mapping = read_recipe(Path(code.recipe))
+        if mapping.n_classes != n_classes:
+            raise ArgumentError(
+                f"code.recipe must be a code of as many classes as the data have, {n_classes}; "
+                f"{code.recipe} has {mapping.n_classes}"
+            )
+        return mapping
     family = check_choice("code.family", code.family, FAMILIES)
     if n_classes < 2:
         raise ArgumentError(f"data must have at least 2 classes, got {n_classes}")
     if family in {"auto", "learned"}:
-        learnt = _learnt_mapping(settings, data)
+        learnt = _learnt_mapping(settings, data, inputs)
         if learnt is not None:
             return learnt
     if code.prototypes is not None:
@@ -389,6 +407,8 @@ def _mapping(settings: FitSettings, data: ModuleData) -> LabelMapping:
         size = code.alphabet_size
         if size is None:
             size = SimplexMapping(n_classes, code.n_sites, dimension=code.dimension).field_order
+            if family == "hashed":  # so many that two classes seldom have one codeword
+                size = max(size, math.ceil((4 * n_classes**2) ** (1 / code.n_sites)))
         kind = RandomMapping if family == "random" else HashedMapping
         return kind(n_classes, code.n_sites, size, seed=settings.seed)
     return SimplexMapping(
@@ -396,22 +416,23 @@ def _mapping(settings: FitSettings, data: ModuleData) -> LabelMapping:
     )
 
 
-def _learnt_mapping(settings: FitSettings, data: ModuleData) -> LabelMapping | None:
+def _learnt_mapping(settings: FitSettings, data: ModuleData, first: Tensor) -> LabelMapping | None:
     """A code that follows the classes' means; None where "auto" finds some without."""
     code, covariance = settings.code, None
     if code.prototypes is not None:
-        means = _prototypes(Path(code.prototypes), data.n_classes)
+        means = read_array(Path(code.prototypes))
+        if means.ndim != 2 or len(means) != data.n_classes:
+            raise ArgumentError(
+                f"code.prototypes must have shape ({data.n_classes}, d), a row a class; "
+                f"{code.prototypes} has {means.shape}"
+            )
     else:
-        first = _first_inputs(data, settings.training.batch_size)
-        if not isinstance(first, Tensor) or not (
-            first.dtype.is_floating_point or first.dtype in {torch.uint8, torch.bool}
-        ):
+        if not (first.dtype.is_floating_point or first.dtype in {torch.uint8, torch.bool}):
             if code.family == "auto":
                 return None
-            what = first.dtype if isinstance(first, Tensor) else type(first).__name__
             raise ArgumentTypeError(
                 'code.family must be another than "learned", or code.prototypes be given, where '
-                f"inputs have no mean: they are {what}"
+                f"inputs have no mean: they are {first.dtype}"
             )
         if code.family == "auto" and not bool(data.class_counts().all()):
             return None
@@ -425,6 +446,8 @@ def _learnt_mapping(settings: FitSettings, data: ModuleData) -> LabelMapping | N
             n_components=PROJECTED if wide else None,
             seed=settings.seed,
         )
+        if int(data.class_counts().max()) < 2:
+            covariance = None
     return LearnedMapping.fit(
         means,
         code.n_sites,
@@ -435,86 +458,79 @@ def _learnt_mapping(settings: FitSettings, data: ModuleData) -> LabelMapping | N
     )
 
 
-def _first_inputs(data: ModuleData, batch_size: int) -> Any:
+def _first_inputs(data: ModuleData, batch_size: int) -> Tensor:
     rows: Any = data.rows(batch_size)  # a generator
     try:
-        return next(rows)[0]
+        inputs = next(rows)[0]
     finally:
         rows.close()
-
-
-def _width(data: ModuleData, batch_size: int) -> int:
-    first = _first_inputs(data, batch_size)
-    if not isinstance(first, Tensor) or first.ndim != 2:
-        raise ArgumentError(
-            "trunk.init_args.in_features must be given where inputs are no rows of numbers; they "
-            f"have the shape {tuple(getattr(first, 'shape', ()))}"
+    if not isinstance(inputs, Tensor):
+        raise ArgumentTypeError(
+            f"data must give one tensor of inputs a batch, got a {type(inputs).__name__}; "
+            "labelmapping.learners.train takes others"
         )
-    return first.shape[1]
+    return inputs
 
 
-def _recipe_mapping(path: Path, n_classes: int) -> LabelMapping:
+def _shape_arguments(inputs: Tensor) -> dict[str, Callable[[], Any]]:
+    """What the shape of inputs (B, ...) says of a trunk's arguments."""
+    shape = tuple(inputs.shape[1:])
+    if inputs.dtype.is_floating_point and len(shape) == 1:
+        return {"in_features": lambda: shape[0]}
+    if len(shape) == 1:
+        return {"length": lambda: shape[0]}
+    if len(shape) in {2, 3} and shape[-1] == shape[-2]:
+        channels = shape[0] if len(shape) == 3 else 1
+        return {"side": lambda: shape[-1], "in_channels": lambda: channels}
+    return {}
+
+
+def _try(recipe: LearnerRecipe, data: ModuleData, inputs: Tensor) -> None:
+    """Let a new network answer some rows: what does not fit is told before a run is begun."""
+    with torch.random.fork_rng(devices=[]):
+        network = recipe.build(recipe.learners()[0], data.class_counts).eval()
     try:
-        config = json.loads(path.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataNotFoundError(f"code.recipe: {path} cannot be read: {error}") from error
-    except ValueError as error:
-        raise ArgumentError(f"code.recipe: {path} must be JSON: {error}") from error
-    for name in ("recipe", "mapping"):
-        if isinstance(config, dict) and "kind" not in config:
-            config = config.get(name, config)
-    mapping = LabelMapping.from_config(config)
-    if mapping.n_classes != n_classes:
+        with torch.no_grad():
+            network.site_log_probs(inputs[:2])
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
         raise ArgumentError(
-            f"code.recipe must be a code of as many classes as the data have, {n_classes}; "
-            f"{path} has {mapping.n_classes}"
-        )
-    return mapping
-
-
-def _prototypes(path: Path, n_classes: int) -> Any:
-    try:
-        found = np.load(path, allow_pickle=False)
-    except OSError as error:
-        raise DataNotFoundError(f"code.prototypes: {path} cannot be read: {error}") from error
-    except (ValueError, EOFError) as error:
-        raise ArgumentError(
-            f"code.prototypes: {path} must be an array of numbers (.npy): {error}"
+            f"trunk must take the data's inputs, {inputs.dtype} of shape "
+            f"(B, {', '.join(map(str, inputs.shape[1:]))}), and {recipe.trunk} does not: {lines[0]}"
         ) from error
-    if not isinstance(found, np.ndarray) or found.ndim != 2 or len(found) != n_classes:
-        raise ArgumentError(
-            f"code.prototypes must have shape ({n_classes}, d), a row a class; "
-            f"{path} has {getattr(found, 'shape', type(found).__name__)}"
-        )
-    return found
 
 
-def _module(settings: FitSettings, stage: str) -> pl.LightningDataModule:
-    """The data module, ready to serve a stage."""
-    found = settings.data.load(pl.LightningDataModule)
-    module: pl.LightningDataModule = found(**_data_options(settings))
-    module.prepare_data()
-    module.setup(stage)
-    return module
-
-
-def _batches(module: pl.LightningDataModule, stage: str) -> Iterable[Any]:
+def _asked(
+    settings: FitSettings, stage: str, sites: Sequence[int] | None, device: str
+) -> tuple[Ensemble, Iterable[Any]]:
+    """The learners of the run, and the batches of a stage whose labels, if any, are theirs."""
+    data = ModuleData(settings.data.load(pl.LightningDataModule), _data_options(settings))
+    module = data.module_for(stage)
     name = f"{stage}_dataloader"
     if getattr(type(module), name) is getattr(pl.LightningDataModule, name):
         raise ArgumentError(
             f"data must have a {name} for this command, and {type(module).__name__} has none"
         )
-    batches: Iterable[Any] = getattr(module, name)()
-    return batches
-
-
-def _ensemble(settings: FitSettings, sites: Sequence[int] | None, device: str) -> Ensemble:
-    return Ensemble.load(
-        as_folder(settings.run_dir),
-        sites=sites,
-        trunk_class=settings.trunk.load(nn.Module),
-        device=device,
-    )
+    batches = getattr(module, name)()
+    if isinstance(batches, list | tuple | dict) or not isinstance(batches, Iterable):
+        raise ArgumentTypeError(f"{name} must give one loader, got a {type(batches).__name__}")
+    run = RunFolder.load(as_folder(settings.run_dir, "run_dir"))
+    if settings.trunk.path != run.recipe.trunk:
+        raise RunMismatchError(
+            f"trunk.class_path must be the run's, {run.recipe.trunk}; got {settings.trunk.path}"
+        )
+    labels = data.labels_of(module)
+    if labels is not None and labels != run.labels:
+        raise RunMismatchError(_labels_differ(labels, run.labels))
+    try:
+        torch.zeros(1, device=device)
+    except (RuntimeError, AssertionError) as error:
+        raise ArgumentError(
+            f"device must be one that is here, got {device!r}: {str(error).splitlines()[0]}"
+        ) from error
+    trunk_class = settings.trunk.load(nn.Module)
+    ensemble = Ensemble.load(run.path, sites=sites, trunk_class=trunk_class, device=device)
+    return ensemble, batches
 
 
 def _labels_differ(found: Sequence[str], expected: Sequence[str]) -> str:

@@ -15,11 +15,13 @@ from .decoding import decode_topk, log_partition
 from .errors import ArgumentError, ArgumentTypeError
 from .learners import Ensemble
 
-__all__ = ["CalibrationBin", "Evaluation", "evaluate", "log_probabilities"]
+__all__ = ["CalibrationBin", "Evaluation", "answers", "evaluate", "log_probabilities"]
 
 BINS = 15
 # Of the log of a class's probability: far below what a bin or a printed digit shows.
 TOLERANCE = 1e-4
+# An id that stands for no class.
+IGNORED = -100
 
 
 @dataclass(frozen=True)
@@ -103,7 +105,7 @@ def evaluate(
         All its sites answer.
     batches : iterable of (inputs, ids)
         Inputs (B, ...), and int64 class ids (B,) in -1..N-1, -1 for a class that the ensemble
-        does not know.
+        does not know. Rows with -100, which stands for no class, are left out.
     ks : sequence of int, default (1, 5)
         Each at least 1; above N, N answers are looked at.
     calibration : bool, default True
@@ -128,7 +130,7 @@ def evaluate(
         inputs, ids = _pair(batch, mapping.n_classes)
         if not len(ids):
             continue
-        log_probs = ensemble.site_log_probs(inputs, len(ids))
+        log_probs = answers(ensemble, inputs)
         best = decode_topk(mapping, log_probs, min(ks[-1], mapping.n_classes), sites=ensemble.sites)
         right = best.ids == ids[:, None]
         for k in ks:
@@ -171,6 +173,24 @@ def evaluate(
     )
 
 
+def answers(ensemble: Ensemble, inputs: Tensor) -> list[NDArray[np.float32]]:
+    """The sites' log-probs (B, q_i) of a batch.
+
+    Raises
+    ------
+    ArgumentError
+        The networks do not take such inputs.
+    """
+    try:
+        return ensemble.site_log_probs(inputs, max(1, len(inputs)))
+    except (RuntimeError, ValueError, IndexError, TypeError) as error:
+        lines = str(error).strip().splitlines() or [type(error).__name__]
+        raise ArgumentError(
+            f"inputs must be what the networks were trained on, got {inputs.dtype} of shape "
+            f"{tuple(inputs.shape)}: {lines[0]}"
+        ) from error
+
+
 def log_probabilities(
     ensemble: Ensemble, log_probs: Sequence[NDArray[np.float32]], scores: NDArray[np.float32]
 ) -> NDArray[np.float64]:
@@ -202,6 +222,9 @@ def _pair(batch: Any, n_classes: int) -> tuple[Tensor, NDArray[np.int64]]:
             f"ids must be integers of shape ({len(inputs)},), one a row; got {ids.dtype} of shape "
             f"{tuple(ids.shape)}"
         )
+    known = ids != IGNORED
+    if not bool(known.all()):
+        inputs, ids = inputs[known.to(inputs.device)], ids[known]
     plain = ids.cpu().numpy().astype(np.int64)
     if len(plain) and not -1 <= plain.min() <= plain.max() < n_classes:
         raise ArgumentError(

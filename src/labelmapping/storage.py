@@ -6,6 +6,8 @@ Knows the errors and `atomic` only.
 
 from __future__ import annotations
 
+import errno
+import logging
 import os
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -20,6 +22,9 @@ __all__ = ["LOCK", "as_folder", "in_use", "local_copy", "local_folder"]
 
 LOCK = ".lock"
 LOCAL = ("file", "local")
+# What file systems without locks answer.
+NO_LOCKS = {errno.ENOLCK, errno.EOPNOTSUPP, errno.ENOSYS}
+logger = logging.getLogger(__name__)
 
 
 def as_folder(place: object, name: str = "run_folder") -> Path:
@@ -100,7 +105,9 @@ def local_folder(folder: Path) -> Iterator[Path]:
 
 @contextmanager
 def in_use(folder: Path) -> Iterator[None]:
-    """Hold a folder's lock; there is none on stores. It ends with the process, however it ends.
+    """Hold a folder's lock; it ends with the process, however it ends.
+
+    There is none on stores, nor on file systems without locks, which a warning tells.
 
     Raises
     ------
@@ -121,6 +128,10 @@ def in_use(folder: Path) -> Iterator[None]:
             f"{folder} is in use: another process trains there; wait until it ends, or use "
             "another folder"
         ) from None
+    except OSError as error:
+        if error.errno not in NO_LOCKS:
+            raise
+        logger.warning("%s lies where nothing can be locked: let one process train there", folder)
     try:
         yield
     finally:

@@ -44,11 +44,12 @@ def show(console: Console, title: str, table: Table) -> None:
     """The table on standard output, where a pipe can take it."""
     from rich.box import SIMPLE_HEAD
     from rich.console import Console
+    from rich.markup import escape
     from rich.table import Table as Grid
 
     header, lines = table
     grid = Grid(
-        title=title or None,
+        title=escape(title) or None,
         title_justify="left",
         box=SIMPLE_HEAD,
         pad_edge=False,

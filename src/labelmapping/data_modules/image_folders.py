@@ -117,13 +117,13 @@ class ImageFolders(RowsModule):
         warn_of_unseen([n for n in found if n not in ids], int((of_row == UNSEEN).sum()))
         return names, rows
 
-    def _read_predict(self) -> Rows:
+    def _read_predict(self) -> tuple[None, Rows]:
         root = self._folder("predict_root")
         with _file_errors("predict_root"):
             found = list(_images_below(root, root))
         if not found:
             raise ArgumentError(f"predict_root must have images below it, {root} has none")
-        return self._images(root, found, None)
+        return None, self._images(root, found, None)
 
     def _settings(self) -> dict[str, Any]:
         return {"height": self.height, "width": self.width, "mode": self.mode}

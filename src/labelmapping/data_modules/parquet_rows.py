@@ -114,8 +114,8 @@ class ParquetRows(RowsModule):
         warn_of_unseen(map(str, labels.classes[found < 0].tolist()), int((ids < 0).sum()))
         return _names(known), rows
 
-    def _read_predict(self) -> Rows:
-        return _Table(self._read_features(self._open("predict_files")), None)
+    def _read_predict(self) -> tuple[None, Rows]:
+        return None, _Table(self._read_features(self._open("predict_files")), None)
 
     def _settings(self) -> dict[str, Any]:
         return {"label": self.label, "features": self.features}

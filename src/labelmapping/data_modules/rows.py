@@ -103,8 +103,8 @@ class RowsModule(pl.LightningDataModule):
         """The labels of training, and rows whose ids are -1 where a label is none of them."""
 
     @abstractmethod
-    def _read_predict(self) -> Rows:
-        """Rows without ids."""
+    def _read_predict(self) -> tuple[list[str] | None, Rows]:
+        """Rows without ids; the labels of training where they were read for that."""
 
     @abstractmethod
     def _settings(self) -> dict[str, Any]:
@@ -124,13 +124,14 @@ class RowsModule(pl.LightningDataModule):
         elif stage == "test" and "test" not in self._answering:
             self._labels, self._answering["test"] = self._read_test()
         elif stage == "predict" and "predict" not in self._answering:
-            self._answering["predict"] = self._read_predict()
+            labels, self._answering["predict"] = self._read_predict()
+            self._labels = labels or self._labels
 
     @property
     def labels(self) -> list[str]:
         """The label of each class id, after ``setup("fit")`` or ``setup("test")``."""
-        if self._labels is None:
-            raise ArgumentError('labels are there after setup("fit") or setup("test")')
+        if self._labels is None:  # what getattr and hasattr ask for
+            raise AttributeError('labels are there after setup("fit") or setup("test")')
         return self._labels
 
     @property

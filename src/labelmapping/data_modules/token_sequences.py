@@ -5,6 +5,7 @@ Knows no network: histories suit `NextItemAttention`, and full ones `NextWordLst
 
 from __future__ import annotations
 
+import logging
 from array import array
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass, field
@@ -23,6 +24,7 @@ from .rows import UNSEEN, LearningRows, Rows, RowsModule, find_files, warn_of_un
 
 __all__ = ["TokenSequences"]
 
+logger = logging.getLogger(__name__)
 SPLITS = ("lines", "tokens")
 TRAIN, HELD_OUT, TEST = range(3)
 # A line that is split by tokens: two make a row to train on, the others go to the other parts.
@@ -138,7 +140,7 @@ class TokenSequences(RowsModule):
         warn_of_unseen([lines.vocabulary[token] for token in np.unique(unseen)], len(unseen))
         return labels, windows
 
-    def _read_predict(self) -> Rows:
+    def _read_predict(self) -> tuple[list[str], Rows]:
         labels, _, _ = self._read_training()
         paths = find_files("predict_files", self.predict_files)
         lines = _Lines.read(paths, self.id_first, keep_empty=True)
@@ -151,7 +153,7 @@ class TokenSequences(RowsModule):
                 f"full_windows asks for; {lines.place(int(short[0]))} has "
                 f"{(ends - firsts)[short[0]]}"
             )
-        return _Histories(tokens, firsts, ends, self.length)
+        return labels, _Histories(tokens, firsts, ends, self.length)
 
     def _settings(self) -> dict[str, Any]:
         return {
@@ -165,7 +167,12 @@ class TokenSequences(RowsModule):
         parts = np.full(len(lines.tokens), TRAIN)
         if self.split == "lines":
             n_lines = len(lines.starts) - 1
-            parts[lines.starts[n_lines - round(n_lines * self.held_out)] :] = HELD_OUT
+            n_held_out = round(n_lines * self.held_out)
+            if self.held_out and not n_held_out:
+                logger.warning(
+                    "held_out=%g of %d lines is none: nothing is watched", self.held_out, n_lines
+                )
+            parts[lines.starts[n_lines - n_held_out] :] = HELD_OUT
         else:
             ends = lines.starts[1:][np.diff(lines.starts) >= SHORTEST]
             parts[ends - 1], parts[ends - 2] = TEST, HELD_OUT

@@ -154,7 +154,9 @@ def _work(sender: Any, task: LearnerTask, data: LearningSource, started: str | N
     # It may have processes of its own, a loader's and a strategy's, started as in the parent.
     multiprocessing.current_process().daemon = False
     multiprocessing.set_start_method(started, force=True)
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the parent, which ends this
+    # Ctrl-C is for the parent, which ends this. Not SIG_IGN: processes of a strategy would
+    # inherit that, and Ctrl-C is how they learn that this one has ended.
+    signal.signal(signal.SIGINT, lambda *_: None)
     logging.getLogger("pytorch_lightning").setLevel(logging.WARNING)  # its notes, many times over
     try:
         sender.send(perform(task, data))

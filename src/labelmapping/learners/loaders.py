@@ -89,8 +89,9 @@ class TrainingBatches:
     processes and all. A resumed training therefore sees what an unbroken one sees.
 
     With several processes each takes its rows of every batch, so that all together take the
-    batches of one process. They agree on the order; what each draws after its first batch is its
-    own.
+    batches of one process. They agree on the order, as long as a sampler draws it whole at its
+    start; what a network draws after the first batch is each process's own, and what worker
+    processes of their loaders draw is the same in each.
 
     Parameters
     ----------
@@ -170,7 +171,8 @@ class WatchedBatches:
 
     def __iter__(self) -> Iterator[tuple[Any, Tensor]]:
         rows = 0
-        for batch in self.source.watched() or ():
+        watched = self.source.watched()
+        for batch in () if watched is None else watched:
             inputs, ids = checked(batch, self.source.n_classes, self.ignore_index)
             if rows and rows + len(ids) > WATCHED_ROWS:
                 return
@@ -183,6 +185,7 @@ class _RowsOfProcess(Sampler[Any]):
 
     def __init__(self, batches: Any, rank: int, n_processes: int) -> None:
         self.batches = batches
+        self.sampler = getattr(batches, "sampler", None)  # which may want to know the epoch
         self.rank = rank
         self.n_processes = n_processes
 

@@ -113,7 +113,11 @@ class ModuleData:
     def labels(self) -> Sequence[str]:
         """The label of each class id."""
         if self._labels is None:
-            self._labels = self._read_labels()
+            self._labels = self.labels_of(self._read())
+            if self._labels is None:
+                raise ArgumentError(
+                    f'{self._name} must have labels or n_classes after setup("fit"), got neither'
+                )
         return self._labels
 
     @property
@@ -196,14 +200,21 @@ class ModuleData:
     def _read(self) -> Any:
         """The module, made and set up when it is first needed."""
         if self._made is None:
-            made = self._make()
-            with drawing_from(0):
-                with self._calling("prepare_data"):
-                    made.prepare_data()
-                with self._calling("setup"):
-                    made.setup("fit")
-            self._made = made
+            self._made = self.module_for("fit")
         return self._made
+
+    def module_for(self, stage: str) -> Any:
+        """The module anew, set up for a stage ("fit", "test", "predict") under the fixed seed.
+
+        A split that ``setup`` draws is therefore the one that was trained with.
+        """
+        made = self._make()
+        with drawing_from(0):
+            with self._calling("prepare_data"):
+                made.prepare_data()
+            with self._calling("setup"):
+                made.setup(stage)
+        return made
 
     def _make(self) -> Any:
         kind = _load(self.module) if isinstance(self.module, str) else self.module
@@ -226,15 +237,13 @@ class ModuleData:
                 )
         return made
 
-    def _read_labels(self) -> list[str]:
-        module = self._read()
+    def labels_of(self, module: Any) -> list[str] | None:
+        """The labels that a module has, checked; "0", "1", ... of one with a number of classes."""
         labels = getattr(module, "labels", None)
         if labels is None:
             n_classes = getattr(module, "n_classes", None)
             if n_classes is None:
-                raise ArgumentError(
-                    f'{self._name} must have labels or n_classes after setup("fit"), got neither'
-                )
+                return None
             return [str(i) for i in range(as_integer(f"{self._name}.n_classes", n_classes, 1))]
         if isinstance(labels, str):
             raise ArgumentTypeError(

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import socket
 import warnings
 from collections.abc import Iterator, Mapping, Sequence
@@ -31,15 +32,17 @@ TENSORS = ("train_inputs", "train_ids", "held_out_inputs", "held_out_ids")
 class RayExecutor:
     """Each learner as a Ray task, on the cluster's nodes; the run folder must be shared by them.
 
-    Rows go into the object store once, as arrays that workers map and do not copy. A driver that
-    is killed takes its tasks with it: Ray ends their workers. What one of them still writes
-    before it ends is what the next start writes too, bit for bit.
+    Rows go into the object store once an attempt, as arrays that workers map and do not copy.
+    Data that workers read themselves (`ModuleData`) must lie on a file system of all nodes. A
+    driver that is killed takes its tasks with it: Ray ends their workers. What one of them still
+    writes before it ends is what the next start writes too, bit for bit.
 
     Parameters
     ----------
     address : str, optional
         Of a running cluster, "host:port" or "auto". Default: the one that this process is
-        connected to, else a local one is started.
+        connected to, else a local one is started. In a process that is connected, another
+        address is refused.
     num_cpus : float, default: torch's number of threads
     num_gpus : float, default 0
     memory : int, optional
@@ -84,6 +87,11 @@ class RayExecutor:
             ) from error
         if not ray.is_initialized():
             _connect(ray, self.address)
+        elif self.address not in (None, "auto", ray.get_runtime_context().gcs_address):
+            raise ArgumentError(
+                f"address must be that of the cluster this process is connected to, "
+                f"{ray.get_runtime_context().gcs_address}; got {self.address!r}"
+            )
         self._tell_of_scarcity(ray.nodes())
         # Of rows that are not in memory only how to read them.
         rows = ray.put(_packed(data) if isinstance(data, LearningData) else data)
@@ -96,7 +104,7 @@ class RayExecutor:
             bare = replace(
                 task, trunk=None, run_folder=place if is_remote(place) else place.absolute()
             )
-            running[function.remote(bare, rows, trunks[id(task.trunk)])] = task
+            running[function.remote(bare, rows, trunks[id(task.trunk)], os.getcwd())] = task
         try:
             while running:
                 (done,), _ = ray.wait(list(running), num_returns=1)
@@ -161,8 +169,12 @@ def _packed(data: LearningData) -> dict[str, Any]:
     return {**arrays, "labels": list(data.labels)}
 
 
-def _perform(task: LearnerTask, rows: Any, trunk: Mapping[str, Tensor] | None) -> LearnerReport:
+def _perform(
+    task: LearnerTask, rows: Any, trunk: Mapping[str, Tensor] | None, folder: str
+) -> LearnerReport:
     """On a worker: the rows back as tensors that share the store's memory, and the training."""
+    if os.path.isdir(folder):  # the driver's, which paths of data may start from
+        os.chdir(folder)
     if not isinstance(rows, dict):
         return perform(replace(task, trunk=trunk), rows)
     with warnings.catch_warnings():

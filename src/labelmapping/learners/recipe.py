@@ -163,8 +163,15 @@ class LearnerRecipe:
             trunk = make_trunk(**self.trunk_options)
         except TypeError as error:
             raise ArgumentError(f"trunk_options of {self.trunk}: {error}") from error
-        width = int(cast(int, trunk.out_features))
+        width = getattr(trunk, "out_features", None)
+        if not isinstance(width, int):
+            raise ArgumentError(
+                f"trunk must have out_features, the width of what it gives; {self.trunk} has "
+                f"{width!r}"
+            )
         options: dict[str, Any] = dict(self.head_options)
+        if self._counts_classes() and callable(class_counts):
+            class_counts = class_counts()  # whose errors are not the options'
         try:
             head = self._head(learner, width, class_counts, options)
         except TypeError as error:
@@ -172,6 +179,12 @@ class LearnerRecipe:
         if self.tied:
             _tie(trunk, head)
         return LearnerNetwork(trunk, head)
+
+    def _counts_classes(self) -> bool:
+        """Whether the head asks how often each class occurs."""
+        if self.head == "negative-sampling":
+            return self.head_options.get("noise", "uniform") in {"frequency", "unigram"}
+        return self.head not in {"label-mapping", "one-hot"}
 
     def _head(
         self,
@@ -182,15 +195,9 @@ class LearnerRecipe:
     ) -> ClassHead:
         if self.head == "label-mapping":
             return LabelMappingHead(width, self.mapping, sites=self.sites_of(learner), **options)
-        counted = self.head != "one-hot"
-        if self.head == "negative-sampling":
-            noise = options.setdefault("noise", "uniform")
-            if noise == "unigram":  # the name of "frequency" in recipes of earlier versions
-                noise = options["noise"] = "frequency"
-            counted = noise == "frequency"
-        counts: dict[str, Any] = {}
-        if counted:
-            counts["class_counts"] = class_counts() if callable(class_counts) else class_counts
+        if self.head == "negative-sampling" and options.setdefault("noise", "uniform") == "unigram":
+            options["noise"] = "frequency"  # its name was another in recipes of earlier versions
+        counts = {"class_counts": class_counts} if self._counts_classes() else {}
         return RIVALS[self.head](width, self.mapping, **counts, **options)
 
     def to_config(self) -> dict[str, Any]:

@@ -181,7 +181,8 @@ class RunFolder:
     def is_recorded(self, learner: Site) -> bool:
         """Whether the learner is finished and noted as such in run.json."""
         noted = self._content["sites"].get(learner_name(learner), {})
-        return learner in self.finished() and noted.get("state") == "finished"
+        there = weights_file(self.learner_folder(learner))
+        return noted.get("state") == "finished" and there.exists()
 
     def learner_folder(self, learner: Site) -> Path:
         """Where a learner's files lie."""

@@ -220,12 +220,13 @@ def check_trainer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
 
 def _own_error(error: ProcessRaisedException) -> Exception:
     """What a process that Lightning started raised, where it is an error of this package."""
-    last = str(error).strip().splitlines()[-1]
-    name, _, message = last.partition(": ")
-    module, _, kind = name.rpartition(".")
-    for own in SENT_AS_TEXT:
-        if (module, kind) == (own.__module__, own.__name__):
-            return own(message)
+    lines = str(error).strip().splitlines()
+    for number in range(len(lines) - 1, -1, -1):  # notes and further lines come after it
+        name, _, message = lines[number].partition(": ")
+        module, _, kind = name.rpartition(".")
+        for own in SENT_AS_TEXT:
+            if (module, kind) == (own.__module__, own.__name__):
+                return own("\n".join([message, *lines[number + 1 :]]))
     return error
 
 
@@ -274,7 +275,8 @@ def _whole_checkpoint(path: Path) -> Iterator[Path | None]:
         try:
             with zipfile.ZipFile(copy) as parts:
                 damaged = parts.testzip()
-        except (zipfile.BadZipFile, NotImplementedError, EOFError) as error:
+            torch.load(copy, weights_only=True, map_location="cpu")
+        except Exception as error:  # a damaged header raises almost anything
             raise _damaged(path) from error
         if damaged is not None:
             raise _damaged(path)

@@ -63,7 +63,8 @@ def train(
     run_folder : str, Path or UPath
         A URL such as "s3://bucket/run", or a UPath, is on a store that fsspec speaks to: extra
         `remote`, and the store's own package. Files appear whole there too. On this machine the
-        folder is locked: one training at a time. Stores have no locks, so let one do.
+        folder is locked: one training at a time. Stores have no locks, so let one do. Tried were
+        S3 and fsspec's own "memory", which other processes do not share.
     learners : sequence of int or "all", optional
         Which of ``recipe.learners()``. Default all of them.
     executor : Executor, optional
@@ -80,18 +81,21 @@ def train(
         where, not what: with several processes each takes its share of the rows of every batch,
         whose size they must divide, so that the steps are those of one process. The weights are
         the same bits only where all four are the same, and what a process draws (dropout) or
-        averages (batch norm) by itself differs. The strategies here are those that start processes
-        of their own, such as "ddp_spawn"; "ddp" runs a script anew, and several nodes are
-        started from outside: call `train_learner` there, and then `train`, which records it.
+        averages (batch norm) by itself differs; so does a last batch that they cannot divide,
+        which is filled up. Precision decides weights, and nothing records it: keep it. The
+        strategies here are those that start processes of their own, such as "ddp_spawn"; "ddp"
+        runs a script anew, and several nodes are started from outside: call
+        `RunFolder.create` once, `train_learner` in each, and then `train`, which records it.
     callbacks : function of a learner, optional
         Lightning callbacks for its training, with the `SerialExecutor` only.
     trunk_weights : path, optional
         The weights file whose trunk the learners start from; needed where the recipe has a
         `trunk_sha256`, and not otherwise.
     watch : function of a sequence of SiteState, optional
-        Gets the state of all `learners` about every second and whenever one has ended, in a
-        thread of its own; `labelmapping.learners.progress.LiveSites` is one. What it raises is
-        told once, and stops nothing.
+        Gets the state of all `learners` about every second (of a run on a store every 10), and
+        whenever one has ended, in a thread of its own;
+        `labelmapping.learners.progress.LiveSites` is one. What it raises is told once, and stops
+        nothing.
 
     Raises
     ------
@@ -162,13 +166,16 @@ def train(
 def _options_of_one_start(options: Mapping[str, Any] | None) -> dict[str, Any]:
     """Options of a trainer that nothing but this process starts."""
     found = check_trainer_options(options)
-    single = found.get("devices", 1) in (1, "1") and found.get("num_nodes", 1) == 1
+    devices = found.get("devices", 1)
+    one = devices in (1, "1") or (isinstance(devices, list) and len(devices) == 1)
+    single = one and found.get("num_nodes", 1) == 1
     strategy = found.get("strategy", "auto")
     if single or (found.get("num_nodes", 1) == 1 and any(s in strategy for s in STARTING)):
         return found
     raise ArgumentError(
         "strategy must be one that starts its processes itself, such as ddp_spawn, and num_nodes "
-        f"1, where devices is not 1; got {found}; for others call train_learner in each process"
+        f"1, where devices is not 1; got {found}; for others call RunFolder.create, and then "
+        "train_learner in each process"
     )
 
 
@@ -239,7 +246,7 @@ class _Watched:
         while True:
             ending = self.ending
             with self.lock:
-                self._look()
+                self._safely("progress.json", self._look)
                 states = list(self.states.values())
             self._safely("watch", self.watch, states)
             if ending:
@@ -321,6 +328,7 @@ def _run_all(
     if all(isinstance(error, DivergedError) for error in failures.values()):
         raise DivergedError("; ".join(str(error) for error in failures.values())) from first
     raise LearnersFailedError(
-        f"{len(failures)} learners failed, and all others are finished: {'; '.join(causes)}",
+        f"{len(failures)} {'learner' if len(failures) == 1 else 'learners'} failed, and all others "
+        f"are finished: {'; '.join(causes)}",
         failures,
     ) from first

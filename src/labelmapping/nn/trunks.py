@@ -129,6 +129,8 @@ class Mlp(nn.Module):
     ) -> None:
         super().__init__()
         sizes = [as_integer("in_features", in_features, 1), *as_integers("widths", widths, 1)]
+        if not 0 <= dropout < 1:
+            raise ArgumentError(f"dropout must lie in [0, 1), got {dropout}")
         layers: list[nn.Module] = []
         for i, width in enumerate(sizes[1:]):
             layers += [nn.Linear(sizes[i], width), nn.ReLU(), nn.Dropout(dropout)]
