@@ -95,7 +95,9 @@ def test_N42_gaps_and_negative_labels_are_labels(y: list[int]) -> None:
     assert LabelSet.of(y)[0].classes.tolist() == sorted(y)
 
 
-@pytest.mark.parametrize("make", [list, lambda y: np.array(y, object), pd.Series], ids=str)
+@pytest.mark.parametrize(
+    "make", [list, lambda y: np.array(y, object), pd.Series], ids=["list", "array", "series"]
+)
 def test_N43_mixed_types_are_refused_by_name(make: Any) -> None:
     with pytest.raises(ArgumentTypeError, match=r"got int \(row 0: 1\) and str \(row 1: 'a'\)"):
         LabelSet.of(make([1, "a", 2, "b"]))
