@@ -84,6 +84,9 @@ def save_positions(path: Path, rows: Rows) -> None:
             vertices = [row["vertices"] for row in line]
             grid[1, column].plot(sizes, vertices, "o-", ms=3, color=color)
         grid[0, column].set(xscale="log", title=f"{_LAW[law]}\nall N in convex position, share")
+        sizes = sorted({row["n"] for row in rows})
+        grid[0, column].set_xticks(sizes, [f"{n:,}" for n in sizes])
+        grid[0, column].set_xticks([], minor=True)
         grid[1, column].set(xlabel="centres N", title="share of centres that are vertices")
     for axes in grid.flat:
         axes.grid(alpha=0.3)
