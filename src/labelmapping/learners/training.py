@@ -300,6 +300,7 @@ def _run_all(
 ) -> None:
     """Run all tasks, and again those that failed; a learner's end is recorded as it comes."""
     failures: dict[Site, Exception] = {}
+    order = [task.learner for task in tasks]
     for attempt in range(retries + 1):
         again = []
         for task, ended in executor.run(tasks, data) if tasks else ():
@@ -321,6 +322,7 @@ def _run_all(
         tasks = again
     if not failures:
         return
+    failures = {s: failures[s] for s in order if s in failures}  # not as they happened to end
     causes = [f"{learner_name(s)}: {type(e).__name__}: {e}" for s, e in failures.items()]
     first = next(iter(failures.values()))
     if len(failures) == 1 and isinstance(first, CERTAIN):
