@@ -339,7 +339,7 @@ class Counting(Pictures):
         ("Moving", {}, ArgumentError, r"must not have its own on_after_batch_transfer\(\)"),
         ("Pictures", {"size": 3}, ArgumentError, "options of .*Pictures: .*'size'"),
         ("Halves", {}, ArgumentTypeError, r"LightningDataModule.*has no prepare_data"),
-        ("Missing", {}, ArgumentError, "module must be package.module:Class that can be imported"),
+        ("Missing", {}, ArgumentError, "module must be module:Class that can be imported"),
     ],
 )
 def test_a_bad_module_is_refused_before_any_weight(

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import importlib
 import inspect
 import json
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -16,6 +15,7 @@ from torch import Tensor
 from ..arguments import as_integer
 from ..errors import ArgumentError, ArgumentTypeError
 from .loaders import checked, drawing_from
+from .recipe import load_class
 
 __all__ = ["ModuleData"]
 
@@ -217,7 +217,7 @@ class ModuleData:
         return made
 
     def _make(self) -> Any:
-        kind = _load(self.module) if isinstance(self.module, str) else self.module
+        kind = load_class(self.module, "module") if isinstance(self.module, str) else self.module
         try:
             inspect.signature(kind).bind(**self.options)
         except TypeError as error:
@@ -272,18 +272,6 @@ class ModuleData:
         for _, ids in self.rows(1):
             counts += torch.bincount(ids[ids != IGNORED], minlength=self.n_classes)
         return counts
-
-
-def _load(path: str) -> Callable[..., Any]:
-    """What ``module:Class`` names."""
-    module, _, name = path.partition(":")
-    try:
-        found: Callable[..., Any] = getattr(importlib.import_module(module), name)
-    except (ImportError, AttributeError, ValueError) as error:
-        raise ArgumentError(
-            f"module must be package.module:Class that can be imported, got {path!r}: {error}"
-        ) from error
-    return found
 
 
 def _is_own(module: Any, method: str) -> bool:

@@ -152,10 +152,10 @@ class LiveSites:
 
     def _say(self, sites: Sequence[SiteState]) -> None:
         now, lines = self.clock(), []
-        for site in sites if self.before is not None else ():
-            before = self.before.get(site.name) if self.before else None
-            if site.state in ("finished", "failed") and site != before:
-                lines.append(" ".join([site.name, *_details(site)]))
+        if self.before is not None:
+            ended = [site for site in sites if site.state in ("finished", "failed")]
+            new = [site for site in ended if site != self.before.get(site.name)]
+            lines = [" ".join([site.name, *_details(site)]) for site in new]
         if self.before is None or now - self.said >= LINE_SECONDS:
             self.said = now
             lines.append(_total(sites))

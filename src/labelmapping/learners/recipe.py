@@ -242,14 +242,14 @@ def _tie(trunk: nn.Module, head: ClassHead) -> None:
     )
 
 
-def load_class(path: str) -> Callable[..., nn.Module]:
-    """What ``module:Class`` names."""
+def load_class(path: str, argument: str = "trunk") -> Callable[..., Any]:
+    """What ``module:Class`` names; `argument` is who names it, for the error."""
     module, _, name = path.partition(":")
     try:
-        return cast(Callable[..., nn.Module], getattr(importlib.import_module(module), name))
+        return cast(Callable[..., Any], getattr(importlib.import_module(module), name))
     except (ImportError, AttributeError, ValueError) as error:
         raise ArgumentError(
-            f"trunk must be module:Class that can be imported, got {path!r}"
+            f"{argument} must be module:Class that can be imported, got {path!r}: {error}"
         ) from error
 
 
