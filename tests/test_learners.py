@@ -30,6 +30,7 @@ from labelmapping.errors import (
 from labelmapping.learners import Ensemble, LearnerRecipe, LearningData, RunFolder, train
 from labelmapping.learners.data import EpochBatches
 from labelmapping.learners.recipe import Site, count_parameters, derive_seed
+from labelmapping.learners.site import read_weights
 
 from .conftest import make_task
 
@@ -655,6 +656,10 @@ def test_a_trunk_that_is_not_there_is_refused(trunk: str, task: LearningData) ->
         ({"learning_rate": float("nan")}, "learning_rate must be positive and finite"),
         ({"learning_rate": float("inf")}, "learning_rate must be positive and finite"),
         ({"learning_rate": 1e39}, "learning_rate must be positive and finite"),
+        (
+            {"precision": "half"},
+            "precision must be one of 32-true, bf16-mixed, .*'half'",
+        ),
         ({"schedule": "cosine"}, "schedule must be one of constant, one-cycle"),
         ({"head": "tree"}, "head must be one of label-mapping"),
         ({"head": "cut-off"}, "needs a mapping of one site"),
@@ -671,7 +676,7 @@ def test_bad_recipes_are_refused(changes: dict[str, Any], message: str) -> None:
     [
         {},
         {"mapping": MixedMapping(30, [7, 11, 13]), "joint": True},
-        {"mapping": EcocMapping(30), "steps_per_epoch": 3},
+        {"mapping": EcocMapping(30), "steps_per_epoch": 3, "precision": "bf16-mixed"},
         {
             "mapping": MixedMapping.one_hot(30),
             "head": "negative-sampling",
@@ -682,6 +687,21 @@ def test_bad_recipes_are_refused(changes: dict[str, Any], message: str) -> None:
 def test_recipes_survive_json(changes: dict[str, Any]) -> None:
     made = recipe(**changes)
     assert LearnerRecipe.from_config(json.loads(json.dumps(made.to_config()))) == made
+
+
+def test_precision_belongs_to_the_run(task: LearningData, tmp_path: Path) -> None:
+    """Mixed precision trains other weights, in float32, and the folder remembers it."""
+    single, mixed = (recipe(joint=True, precision=name) for name in ("32-true", "bf16-mixed"))
+    assert "precision" not in single.to_config()  # as in runs of earlier versions
+    for name, made in (("single", single), ("mixed", mixed)):
+        train(made, task, tmp_path / name, seed=1, accelerator="cpu")
+    tensors = read_weights(tmp_path / "mixed" / "site-all" / "weights.safetensors")
+    assert {t.dtype for t in tensors.values() if t.is_floating_point()} == {torch.float32}
+    assert weights(tmp_path / "single") != weights(tmp_path / "mixed")
+    with pytest.raises(RunMismatchError, match="precision"):
+        train(single, task, tmp_path / "mixed", seed=1)
+    ensemble = Ensemble.load(tmp_path / "mixed")
+    assert (ensemble.topk(task.train_inputs, 1).ids[:, 0] == task.train_ids.numpy()).mean() > 0.5
 
 
 @pytest.mark.parametrize("head", ["negative-sampling", "cut-off"])

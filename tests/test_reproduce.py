@@ -23,7 +23,7 @@ from labelmapping.decoding.partition import log_partition
 from labelmapping.errors import ArgumentError, RunMismatchError
 from labelmapping.experiments import cjk, rows, runner
 from labelmapping.experiments.plots import save_curves
-from labelmapping.experiments.results import results_table
+from labelmapping.experiments.results import results_table, training_words
 from labelmapping.experiments.rows import Experiment, Figure, Profile, Row, Task, load_experiment
 from labelmapping.experiments.scores import Scores
 from labelmapping.learners import Ensemble, LearnerRecipe, LearningData, RunFolder, train
@@ -165,7 +165,7 @@ def test_inception() -> None:
 def test_inception_trains_and_is_read_back(tmp_path: Path) -> None:
     """The paper profile's recipe on four characters; a run folder may name its trunk."""
     pytest.importorskip("torchvision", reason="Inception V3 is torchvision's")
-    profile = cjk.EXPERIMENT.profiles["paper"].shortened(1, 1)
+    profile = cjk.EXPERIMENT.profiles["paper"].changed(1, 1)
     recipe = load_experiment("cjk").row("simplex-2").recipe(profile)
     recipe = replace(recipe, mapping=SimplexMapping(4, 2, field_order=2), keep_epochs=())
     images = torch.randint(0, 256, (4, 139, 139), dtype=torch.uint8)
@@ -214,7 +214,8 @@ def network(mapping: LabelMapping, **changes: Any) -> Callable[[Profile], Learne
             epochs=profile.epochs,
             steps_per_epoch=profile.steps,
             batch_size=32,
-            learning_rate=1e-2,
+            learning_rate=profile.learning_rate,
+            precision=profile.precision,
             keep_epochs=profile.measured,
             **changes,
         )
@@ -262,7 +263,14 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Experiment:
         rows, "_config", lambda _, name: SimpleNamespace(ROW=TINY[name], __doc__=f"{name}.\nMore")
     )
     data = make_task(N)
-    profile = Profile(epochs=2, report=(2,), keep=(1,), rows=("one-hot", "mixed-2"), steps=6)
+    profile = Profile(
+        epochs=2,
+        report=(2,),
+        keep=(1,),
+        rows=("one-hot", "mixed-2"),
+        steps=6,
+        learning_rate=1e-2,
+    )
     return Experiment(
         name="tiny",
         title="Tiny",
@@ -441,6 +449,8 @@ def test_a_folder_of_other_settings_is_refused_before_training(
         ({"rows": []}, "rows must name at least one row"),
         ({"epochs": 0}, "epochs must be at least 1, got 0"),
         ({"steps": 0}, "steps must be at least 1, got 0"),
+        ({"learning_rate": 0.0}, "learning_rate must be positive and finite in float32, got 0.0"),
+        ({"precision": "half"}, "precision must be one of 32-true, .*got 'half'"),
         ({"seeds": (0, -1)}, r"seeds\[1\] must be at least 0, got -1"),
         ({"seeds": ()}, "seeds must not be empty"),
     ],
@@ -453,13 +463,28 @@ def test_what_is_refused(
     assert not (tmp_path / "run").exists()
 
 
-def test_a_shortened_profile_reports_what_is_left() -> None:
+def test_a_changed_profile_reports_what_is_left() -> None:
     profile = Profile(epochs=10, report=(2, 4, 10), keep=(1, 3, 5), rows=())
-    shorter = profile.shortened(4, None)
+    shorter = profile.changed(4, None)
     assert (shorter.epochs, shorter.report, shorter.measured) == (4, (2, 4), (1, 2, 3, 4))
-    assert profile.shortened(3, 7).measured == (1, 2, 3)
-    assert profile.shortened(3, 7).steps == 7
-    assert profile.shortened(None, None) == profile
+    assert profile.changed(3, 7).measured == (1, 2, 3)
+    assert profile.changed(3, 7).steps == 7
+    assert profile.changed() == profile
+    other = profile.changed(learning_rate=0.02, precision="bf16-mixed")
+    assert (other.learning_rate, other.precision) == (0.02, "bf16-mixed")
+    assert other.report == profile.report
+
+
+@pytest.mark.parametrize("name", ["cifar100", "cjk", "republic"])
+def test_every_row_takes_the_rate_and_the_precision(name: str) -> None:
+    experiment = load_experiment(name)
+    profile = experiment.profiles["cpu"].changed(learning_rate=0.02, precision="bf16-mixed")
+    for row in experiment.table:
+        recipe = experiment.row(row).recipe(profile)
+        assert (recipe.learning_rate, recipe.precision) == (0.02, "bf16-mixed"), row
+    words = training_words(recipe, profile)
+    assert "0.02" in words
+    assert words.endswith("; bf16-mixed")
 
 
 def test_scores_are_those_of_the_decoder_and_of_all_classes() -> None:

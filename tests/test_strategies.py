@@ -217,20 +217,11 @@ def test_batches_that_cannot_be_divided_are_refused(data: Any, message: str) -> 
         len(batches)
 
 
-def test_precision_is_handed_on(task: LearningData, tmp_path: Path) -> None:
-    short = settings(epochs=1, keep_epochs=())
-    train(short, task, tmp_path / "single")
-    train(short, task, tmp_path / "mixed", trainer_options={"precision": "bf16-mixed"})
-    pairs = zip(
-        tensors(tmp_path / "single").values(), tensors(tmp_path / "mixed").values(), strict=True
-    )
-    assert not all(torch.equal(a, b) for a, b in pairs)
-
-
 @pytest.mark.parametrize(
     ("options", "error", "message"),
     [
         ({"max_epochs": 3}, ArgumentError, "one of strategy, devices, .*; got 'max_epochs'"),
+        ({"precision": "bf16-mixed"}, ArgumentError, "one of strategy.*; got 'precision'"),
         ({"strategy": object()}, ArgumentTypeError, "strategy must be the name"),
         ({"strategy": "fsdp", "devices": 2}, ArgumentError, "the whole network.*got 'fsdp'"),
         ({"devices": 2}, ArgumentError, "starts its processes itself, such as ddp_spawn"),

@@ -130,6 +130,8 @@ def _add_experiment(parser: argparse.ArgumentParser, name: str) -> None:
     add("--seeds", type=int, nargs="+", default=[0], metavar="S", help="one or more (default 0)")
     add("--epochs", type=int, help="instead of the profile's")
     add("--steps", type=int, help="of an epoch, instead of the profile's")
+    add("--learning-rate", type=float, metavar="RATE", help="instead of the profile's")
+    add("--precision", help="of training: 32-true (the profiles'), bf16-mixed or 16-mixed")
     if name != "cjk":
         add("--data-dir", type=Path, help="has the data (default: LABELMAPPING_DATA)")
     add("--accelerator", default="auto", help="auto, cpu or gpu (default %(default)s)")
@@ -288,6 +290,8 @@ def _reproduce(arguments: argparse.Namespace) -> None:
         rows=arguments.rows,
         epochs=arguments.epochs,
         steps=arguments.steps,
+        learning_rate=arguments.learning_rate,
+        precision=arguments.precision,
         seeds=arguments.seeds,
         accelerator=arguments.accelerator,
         callbacks=callbacks,

@@ -92,7 +92,7 @@ def fit_parser(command: str, description: str) -> Any:
         "--trainer",
         type=dict[str, Any],
         default={},
-        help="of Lightning, inside a site: strategy, devices, num_nodes, precision",
+        help="of Lightning, inside a site: strategy, devices, num_nodes",
     )
     return parser
 

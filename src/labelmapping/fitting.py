@@ -122,6 +122,8 @@ class TrainingSettings:
         Of Adam; the peak, with one-cycle.
     schedule : str
         Of the learning rate: "constant", or up and down again once ("one-cycle").
+    precision : str
+        "32-true"; "bf16-mixed" multiplies in bfloat16, "16-mixed" in float16 (CUDA only).
     """
 
     epochs: int = 10
@@ -132,6 +134,7 @@ class TrainingSettings:
     steps_per_epoch: int | None = None
     learning_rate: float = 1e-3
     schedule: Literal["constant", "one-cycle"] = "constant"
+    precision: Literal["32-true", "bf16-mixed", "16-mixed"] = "32-true"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,8 +186,7 @@ class FitSettings:
     accelerator : str
         Lightning's: "auto", "cpu", "gpu", ...
     trainer : dict
-        Further options of Lightning's trainer inside a site: strategy, devices, num_nodes,
-        precision.
+        Further options of Lightning's trainer inside a site: strategy, devices, num_nodes.
     """
 
     data: ClassChoice

@@ -40,7 +40,8 @@ def simple_cnn(mapping: LabelMapping) -> Callable[[Profile], LearnerRecipe]:
             epochs=profile.epochs,
             steps_per_epoch=profile.steps,
             batch_size=128,
-            learning_rate=1e-3,
+            learning_rate=profile.learning_rate,
+            precision=profile.precision,
             keep_epochs=profile.measured,
         )
 

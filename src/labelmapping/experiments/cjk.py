@@ -108,7 +108,8 @@ def network(
             epochs=profile.epochs,
             steps_per_epoch=profile.steps,
             batch_size=128,
-            learning_rate=profile.options["learning_rate"],
+            learning_rate=profile.learning_rate,
+            precision=profile.precision,
             schedule="one-cycle",
             keep_epochs=profile.measured,
         )
@@ -197,24 +198,16 @@ EXPERIMENT = Experiment(
             report=(5, 10),
             rows=("one-hot", "simplex-3", "joint-simplex-4"),
             steps=100,
-            options={
-                "trunk": "SmallCnn",
-                "class_set": "gb2312-1",
-                "side": 24,
-                "learning_rate": 3e-3,
-            },
+            learning_rate=3e-3,
+            options={"trunk": "SmallCnn", "class_set": "gb2312-1", "side": 24},
         ),
         "cpu": Profile(
             epochs=80,
             report=_REPORT,
             rows=_ORDER,
             steps=100,
-            options={
-                "trunk": "SmallCnn",
-                "class_set": "uro-paper",
-                "side": 24,
-                "learning_rate": 3e-3,
-            },
+            learning_rate=3e-3,
+            options={"trunk": "SmallCnn", "class_set": "uro-paper", "side": 24},
         ),
         # A peak that large networks stand; the paper names no rate.
         "paper": Profile(
@@ -222,12 +215,8 @@ EXPERIMENT = Experiment(
             report=_REPORT,
             rows=_ORDER,
             steps=100,
-            options={
-                "trunk": "InceptionV3",
-                "class_set": "uro-paper",
-                "side": 139,
-                "learning_rate": 1e-3,
-            },
+            learning_rate=1e-3,
+            options={"trunk": "InceptionV3", "class_set": "uro-paper", "side": 139},
         ),
     },
     load=_load,

@@ -57,7 +57,8 @@ def lstm(
             epochs=profile.epochs,
             steps_per_epoch=profile.steps,
             batch_size=128,
-            learning_rate=1e-3,
+            learning_rate=profile.learning_rate,
+            precision=profile.precision,
             keep_epochs=profile.measured,
         )
 

@@ -50,6 +50,10 @@ class Profile:
         Epochs on the curves; default those of `report`.
     steps : int, optional
         Of an epoch; default one pass over the training rows.
+    learning_rate : float
+        Of every row.
+    precision : str
+        As of a recipe.
     options : dict
         What else the experiment has in its profiles.
     """
@@ -59,6 +63,8 @@ class Profile:
     rows: tuple[str, ...]
     keep: tuple[int, ...] = ()
     steps: int | None = None
+    learning_rate: float = 1e-3
+    precision: str = "32-true"
     options: Mapping[str, Any] = field(default_factory=dict)
 
     @property
@@ -66,9 +72,22 @@ class Profile:
         """All epochs whose weights are kept and measured."""
         return tuple(sorted({*self.keep, *self.report}))
 
-    def shortened(self, epochs: int | None, steps: int | None) -> Profile:
-        """The profile with fewer or more epochs or steps; of its epochs those that are left."""
+    def changed(
+        self,
+        epochs: int | None = None,
+        steps: int | None = None,
+        learning_rate: float | None = None,
+        precision: str | None = None,
+    ) -> Profile:
+        """The profile with other settings where they are given; of its epochs those that are left.
+
+        The rate and the precision are checked by the recipes made from it.
+        """
         changed = self
+        if learning_rate is not None:
+            changed = replace(changed, learning_rate=learning_rate)
+        if precision is not None:
+            changed = replace(changed, precision=precision)
         if epochs is not None:
             last = as_integer("epochs", epochs, 1)
             report, keep = (tuple(e for e in some if e < last) for some in (self.report, self.keep))

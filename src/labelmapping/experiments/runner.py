@@ -42,6 +42,8 @@ def reproduce(
     rows: Sequence[str] | None = None,
     epochs: int | None = None,
     steps: int | None = None,
+    learning_rate: float | None = None,
+    precision: str | None = None,
     seeds: Sequence[int] = (0,),
     accelerator: str = "auto",
     callbacks: Callable[[str, int, Site], Sequence[pl.Callback]] | None = None,
@@ -61,6 +63,10 @@ def reproduce(
         Names in ``experiment.table``. Default: the profile's.
     epochs, steps : int, optional
         Instead of the profile's; reported are the profile's epochs up to it, and the last.
+    learning_rate : float, optional
+        Instead of the profile's.
+    precision : {"32-true", "bf16-mixed", "16-mixed"}, optional
+        Of training, as of a `LearnerRecipe`; what is measured is measured in float32.
     seeds : sequence of int
         All rows of the first seed come before those of the next.
     accelerator : str
@@ -83,11 +89,13 @@ def reproduce(
         A folder was made with other settings or data; nothing is trained.
     """
     chosen = experiment.profiles[check_choice("profile", profile, experiment.profiles)]
-    chosen = chosen.shortened(epochs, steps)
+    chosen = chosen.changed(epochs, steps, learning_rate, precision)
     names = chosen.rows if rows is None else tuple(dict.fromkeys(rows))
     if not names:
         raise ArgumentError("rows must name at least one row")
     picked = [experiment.row(name) for name in names]
+    for row in picked:
+        row.recipe(chosen)  # checks the settings
     seeds = tuple(dict.fromkeys(as_integers("seeds", tuple(seeds), 0)))
     task = experiment.load(chosen, None if data_dir is None else Path(data_dir), progress)
     work = _Work(experiment, chosen, task, Path(run_dir), accelerator, callbacks)

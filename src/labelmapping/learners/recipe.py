@@ -41,6 +41,7 @@ RIVALS: dict[str, Callable[..., ClassHead]] = {
 HEADS = ("label-mapping", *RIVALS)
 LARGEST_FLOAT32 = 3.4e38
 SCHEDULES = ("constant", "one-cycle")
+PRECISIONS = ("32-true", "bf16-mixed", "16-mixed")
 
 
 class LearnerNetwork(nn.Module):
@@ -84,6 +85,9 @@ class LearnerRecipe:
     learning_rate : float
         Of Adam; the peak, with "one-cycle".
     schedule : {"constant", "one-cycle"}
+    precision : {"32-true", "bf16-mixed", "16-mixed"}
+        Lightning's names: of training alone. Mixed keeps weights in float32 and multiplies in
+        bfloat16 (CPUs and GPUs that have it), or in float16 with scaled gradients (CUDA only).
     keep_epochs : tuple of int
         Epochs (from 1) whose weights are kept beside the last.
     tied : bool
@@ -105,6 +109,7 @@ class LearnerRecipe:
     steps_per_epoch: int | None = None
     learning_rate: float = 1e-3
     schedule: str = "constant"
+    precision: str = "32-true"
     keep_epochs: tuple[int, ...] = ()
     tied: bool = False
     trunk_sha256: str | None = None
@@ -122,6 +127,7 @@ class LearnerRecipe:
             )
         check_choice("head", self.head, HEADS)
         check_choice("schedule", self.schedule, SCHEDULES)
+        check_choice("precision", self.precision, PRECISIONS)
         if not 0 < self.learning_rate < LARGEST_FLOAT32:
             raise ArgumentError(
                 f"learning_rate must be positive and finite in float32, got {self.learning_rate}"
@@ -203,8 +209,9 @@ class LearnerRecipe:
     def to_config(self) -> dict[str, Any]:
         """The recipe as JSON values; `from_config` rebuilds it."""
         config = {f.name: getattr(self, f.name) for f in fields(self)}
-        for name in ("tied", "trunk_sha256"):  # runs of earlier versions have no such fields
-            if not config[name]:
+        # Runs of earlier versions have no such fields.
+        for name, default in (("tied", False), ("trunk_sha256", None), ("precision", "32-true")):
+            if config[name] == default:
                 del config[name]
         return {
             **config,

@@ -50,7 +50,7 @@ __all__ = [
 
 logger = logging.getLogger(__name__)
 # Of Lightning's trainer, that a caller may choose.
-TRAINER_OPTIONS = ("strategy", "devices", "num_nodes", "precision")
+TRAINER_OPTIONS = ("strategy", "devices", "num_nodes")
 # How torch's batch norm begins to refuse what has no variance.
 ONE_ROW = "Expected more than 1 value per channel"
 # Errors of a message alone, which comes as text from the processes of a strategy.
@@ -147,7 +147,7 @@ def train_learner(
             warnings.filterwarnings("ignore", message=".*LeafSpec.*", category=FutureWarning)
             trainer = pl.Trainer(
                 accelerator=accelerator,
-                **{"devices": 1, **options},
+                **{"devices": 1, "precision": recipe.precision, **options},
                 max_epochs=recipe.epochs,
                 logger=False,
                 enable_checkpointing=False,

@@ -77,12 +77,11 @@ def train(
         Lightning's: "auto", "cpu", "gpu", ...
     trainer_options : mapping, optional
         Of Lightning's trainer inside a site: strategy (by name), devices (1 by default),
-        num_nodes, precision; handed on unchanged, and not part of the run. All but precision say
-        where, not what: with several processes each takes its share of the rows of every batch,
-        whose size they must divide, so that the steps are those of one process. The weights are
-        the same bits only where all four are the same, and what a process draws (dropout) or
-        averages (batch norm) by itself differs; so does a last batch that they cannot divide,
-        which is filled up. Precision decides weights, and nothing records it: keep it. The
+        num_nodes; handed on unchanged, and not part of the run. They say where, not what: with
+        several processes each takes its share of the rows of every batch, whose size they must
+        divide, so that the steps are those of one process. The weights are the same bits only
+        where all three are the same, and what a process draws (dropout) or averages (batch norm)
+        by itself differs; so does a last batch that they cannot divide, which is filled up. The
         strategies here are those that start processes of their own, such as "ddp_spawn"; "ddp"
         runs a script anew, and several nodes are started from outside: call
         `RunFolder.create` once, `train_learner` in each, and then `train`, which records it.
