@@ -83,7 +83,8 @@ class Row(NamedTuple):
     """A code, the width of its head's hidden layer, and of fewer features than the trunk's 128.
 
     With `refit` the code is learnt anew from the trunk's features after a quarter of the steps,
-    which count. `normalization` is the head's: a softmax a site, or one over the classes.
+    which count. `normalization` is the head's: a softmax a site, or one over the classes. `shift`
+    moves training images by up to so many pixels.
     """
 
     mapping: Maker
@@ -91,11 +92,13 @@ class Row(NamedTuple):
     features: int | None = None
     refit: bool = False
     normalization: str = "site"
+    shift: int = 0
 
 
 # "Plain" codes do not know how the training faces scatter.
 CODES = {
     "one-hot": Row(lambda n, *_: MixedMapping.one_hot(n)),
+    "one-hot, shifted": Row(lambda n, *_: MixedMapping.one_hot(n), shift=1),
     "one-hot d=64": Row(lambda n, *_: MixedMapping.one_hot(n), features=64),
     "one-hot d=32": Row(lambda n, *_: MixedMapping.one_hot(n), features=32),
     "simplex q=181": Row(lambda n, *_: SimplexMapping(n, SITES, field_order=181), 1024),
@@ -110,6 +113,7 @@ CODES = {
     "learned q=181, refit": Row(_learned(181), 1024, refit=True),
     "learned q=256, refit": Row(_learned(256), 768, refit=True),
     "learned q=256, 8 sites, refit": Row(_learned(256, 8), 580, refit=True),
+    "learned q=256, 8 sites, refit, shifted": Row(_learned(256, 8), 580, refit=True, shift=1),
     "simplex q=181, class": Row(
         lambda n, *_: SimplexMapping(n, SITES, field_order=181), 1024, normalization="class"
     ),
@@ -119,6 +123,9 @@ CODES = {
     "learned q=256, refit, class": Row(_learned(256), 768, refit=True, normalization="class"),
     "learned q=256, 8 sites, refit, class": Row(
         _learned(256, 8), 580, refit=True, normalization="class"
+    ),
+    "learned q=256, 8 sites, refit, class, shifted": Row(
+        _learned(256, 8), 580, refit=True, normalization="class", shift=1
     ),
 }
 
@@ -228,7 +235,9 @@ def _recipe(mapping: LabelMapping, row: Row, steps: int) -> LearnerRecipe:
     return LearnerRecipe(
         mapping=mapping,
         trunk="labelmapping.nn:SmallCnn",
-        trunk_options={"side": 24} | ({"out_features": row.features} if row.features else {}),
+        trunk_options={"side": 24}
+        | ({"out_features": row.features} if row.features else {})
+        | ({"shift": row.shift} if row.shift else {}),
         head_options={"hidden": row.hidden}
         | ({} if row.normalization == "site" else {"normalization": row.normalization}),
         joint=True,

@@ -9,7 +9,7 @@ from torch import Tensor, nn
 
 from labelmapping.errors import ArgumentError, ArgumentTypeError
 from labelmapping.mappings import MixedMapping
-from labelmapping.nn import NextItemAttention, NextWordLstm, SmallCnn, ThreeConvCnn
+from labelmapping.nn import NextItemAttention, NextWordLstm, RandomShift, SmallCnn, ThreeConvCnn
 
 WORDS = MixedMapping(7409, [107, 109, 113])
 
@@ -38,6 +38,42 @@ def new_attention(**options: Any) -> NextItemAttention:
 def new_lstm(input_mapping: Any = WORDS, **options: Any) -> NextWordLstm:
     torch.manual_seed(0)
     return NextWordLstm(input_mapping, **{"embedding_dim": 6, "units": 5, **options})
+
+
+@pytest.mark.parametrize("shape", [(400, 5, 6), (400, 3, 5, 6)])
+def test_random_shift_moves_each_image_by_itself(shape: tuple[int, ...]) -> None:
+    """Every image is one of the 25 shifted with repeated edges, all occur, channels together."""
+    images = draw_images(*shape)
+    torch.manual_seed(0)
+    shift = RandomShift(2)
+    moved = shift(images)
+    assert moved.dtype == torch.uint8
+    assert moved.shape == images.shape
+    padded = F.pad(images.double().view(400, -1, 5, 6), (2, 2, 2, 2), mode="replicate")
+    found = set()
+    for number, image in enumerate(moved.view(400, -1, 5, 6).double()):
+        fits = [
+            (y, x)
+            for y in range(5)
+            for x in range(5)
+            if torch.equal(image, padded[number, :, y : y + 5, x : x + 6])
+        ]
+        assert fits, number
+        found.update(fits)
+    assert len(found) == 25
+    assert torch.equal(shift.eval()(images), images)
+
+
+def test_shift_is_for_training_alone() -> None:
+    images = draw_images(4, 24, 24)
+    torch.manual_seed(0)
+    plain = SmallCnn()
+    trunk = SmallCnn(shift=1)
+    trunk.load_state_dict(plain.state_dict())  # no tensors of its own
+    assert torch.equal(plain.eval()(images), trunk.eval()(images))
+    assert not torch.equal(plain.train()(images), trunk.train()(images))
+    with pytest.raises(ArgumentError, match="shift must be at least 0, got -1"):
+        SmallCnn(shift=-1)
 
 
 @pytest.mark.parametrize(

@@ -12,6 +12,7 @@ except ImportError as error:
         "labelmapping.nn needs torch: pip install 'labelmapping[torch]'"
     ) from error
 
+from .augmentation import RandomShift
 from .base import ClassHead, HeadOutput, TopClasses
 from .baselines import AdaptiveSoftmaxHead, CutoffHead
 from .class_softmax import ClassNormalization
@@ -43,6 +44,7 @@ __all__ = [
     "NextItemAttention",
     "NextWordLstm",
     "OneHotHead",
+    "RandomShift",
     "SmallCnn",
     "ThreeConvCnn",
     "TopClasses",

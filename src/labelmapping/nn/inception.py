@@ -5,7 +5,9 @@ from __future__ import annotations
 import torch
 from torch import Tensor, nn
 
+from ..arguments import as_integer
 from ..errors import ArgumentError, MissingExtraError
+from .augmentation import RandomShift
 
 __all__ = ["InceptionV3"]
 
@@ -19,10 +21,16 @@ class InceptionV3(nn.Module):
     21,784,992 parameters are trained. The paper's count, 21,802,208, is that of Keras's
     variant, whose batch norm has no scale and whose moving means and variances are counted:
     one more for each of the 17,216 channels.
+
+    Parameters
+    ----------
+    shift : int, default 0
+        In training each image is moved by up to so many pixels each way (`RandomShift`).
     """
 
-    def __init__(self) -> None:
+    def __init__(self, shift: int = 0) -> None:
         super().__init__()
+        self.shift = RandomShift(as_integer("shift", shift, 0))
         try:
             from torchvision.models.inception import (  # type: ignore[import-untyped]
                 BasicConv2d,
@@ -47,5 +55,6 @@ class InceptionV3(nn.Module):
                 f"images must have shape (B, side, side) with sides of at least {SMALLEST_SIDE}, "
                 f"got {tuple(images.shape)}"
             )
+        images = self.shift(images)
         pixels = images.to(next(self.parameters()).dtype).div(127.5).sub(1).unsqueeze(1)
         return self.body(pixels.contiguous(memory_format=torch.channels_last))  # type: ignore[no-any-return]

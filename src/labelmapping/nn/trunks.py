@@ -15,6 +15,7 @@ from torch import Tensor, nn
 from ..arguments import as_integer, as_integers
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
+from .augmentation import RandomShift
 from .embedding import LabelMappingEmbedding
 from .targets import as_int64
 
@@ -33,6 +34,8 @@ class SmallCnn(nn.Module):
     out_features : int, default 128
     in_channels : int, default 1
         Of the images: 1 for grey, 3 for RGB.
+    shift : int, default 0
+        In training each image is moved by up to so many pixels each way (`RandomShift`).
     """
 
     def __init__(
@@ -41,8 +44,10 @@ class SmallCnn(nn.Module):
         widths: Sequence[int] = (24, 48, 96),
         out_features: int = 128,
         in_channels: int = 1,
+        shift: int = 0,
     ) -> None:
         super().__init__()
+        self.shift = RandomShift(as_integer("shift", shift, 0))
         self.side = as_integer("side", side, 1)
         self.out_features = as_integer("out_features", out_features, 1)
         if self.side < 2 ** len(widths):
@@ -70,7 +75,7 @@ class SmallCnn(nn.Module):
         -------
         Tensor, shape (B, out_features)
         """
-        pixels = images.to(self.dense.weight.dtype).div(255)
+        pixels = self.shift(images).to(self.dense.weight.dtype).div(255)
         if pixels.ndim == 3:
             pixels = pixels.unsqueeze(1)
         # Twice as fast on CPUs as the default layout.
