@@ -191,6 +191,14 @@ def test_altered_and_missing_files(tmp_path: Path, monkeypatch: pytest.MonkeyPat
     (tmp_path / "cifar-100-python.tar.gz").write_bytes(archive({"meta": b""}))
     with pytest.raises(ArgumentError, match=r"must be the archive .*test"):
         load_cifar100(tmp_path)
+    stream = io.BytesIO()
+    with tarfile.open(fileobj=stream, mode="w:gz") as tar:
+        member = tarfile.TarInfo("cifar-100-python/meta")
+        member.type = tarfile.DIRTYPE
+        tar.addfile(member)
+    (tmp_path / "cifar-100-python.tar.gz").write_bytes(stream.getvalue())
+    with pytest.raises(ArgumentError, match=r"must be the archive .*meta is no file there"):
+        load_cifar100(tmp_path)
 
 
 def write_sheets(folder: Path) -> NDArray[np.uint8]:

@@ -131,6 +131,8 @@ def test_a_second_start_changes_no_byte(capsys: pytest.CaptureFixture[str]) -> N
     assert len(weights) == 3  # one a site
     assert main(["fit", "--config", config]) == 0
     assert [path.read_bytes() for path in weights] == before
+    assert main(["fit", "--config", config, "--training.precision", "bf16-mixed"]) == 2
+    assert "precision is '32-true' there, 'bf16-mixed' now" in said(capsys)[1]
     assert main(["fit", "--config", config, "--training.epochs", "2"]) == 2
     assert "epochs is 1 there, 2 now" in said(capsys)[1]
 

@@ -27,7 +27,14 @@ from labelmapping.errors import (
     DivergedError,
     RunMismatchError,
 )
-from labelmapping.learners import Ensemble, LearnerRecipe, LearningData, RunFolder, train
+from labelmapping.learners import (
+    Ensemble,
+    LearnerRecipe,
+    LearningData,
+    RunFolder,
+    train,
+    train_learner,
+)
 from labelmapping.learners.data import EpochBatches
 from labelmapping.learners.recipe import Site, count_parameters, derive_seed
 from labelmapping.learners.site import read_weights
@@ -689,6 +696,10 @@ def test_recipes_survive_json(changes: dict[str, Any]) -> None:
     assert LearnerRecipe.from_config(json.loads(json.dumps(made.to_config()))) == made
 
 
+def train_one(made: LearnerRecipe, task: LearningData, folder: Path, accelerator: str) -> Any:
+    return train_learner(made, "all", 1, task, folder, accelerator=accelerator)
+
+
 def test_precision_belongs_to_the_run(task: LearningData, tmp_path: Path) -> None:
     """Mixed precision trains other weights, in float32, and the folder remembers it."""
     single, mixed = (recipe(joint=True, precision=name) for name in ("32-true", "bf16-mixed"))
@@ -700,6 +711,12 @@ def test_precision_belongs_to_the_run(task: LearningData, tmp_path: Path) -> Non
     assert weights(tmp_path / "single") != weights(tmp_path / "mixed")
     with pytest.raises(RunMismatchError, match="precision"):
         train(single, task, tmp_path / "mixed", seed=1)
+    # Lightning would take bfloat16 for float16 on a CPU, and the folder would not know.
+    half = recipe(joint=True, precision="16-mixed")
+    for folder, start in ((tmp_path / "a", train), (tmp_path / "b", train_one)):
+        with pytest.raises(ArgumentError, match='without a GPU; got "16-mixed"'):
+            start(half, task, folder, accelerator="cpu")
+        assert not folder.exists()
     ensemble = Ensemble.load(tmp_path / "mixed")
     assert (ensemble.topk(task.train_inputs, 1).ids[:, 0] == task.train_ids.numpy()).mean() > 0.5
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shutil
 from dataclasses import replace
 from pathlib import Path
@@ -18,6 +19,7 @@ from labelmapping.learners import (
     LearningData,
     RunFolder,
     feature_statistics,
+    refit,
     train,
     train_with_refit,
 )
@@ -96,6 +98,25 @@ def test_finished_phases_keep_their_bytes_and_a_lost_one_comes_back(
     shutil.rmtree(folder / "second")
     train_with_refit(JOINT, task, folder, first_epochs=2, alphabet_size=9, seed=3)
     assert weights(folder) == before
+
+
+def test_a_second_phase_that_was_begun_keeps_its_code(
+    refitted: Path, task: LearningData, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Learnt once more, on another machine, it could be another."""
+    folder = tmp_path / "copy"
+    shutil.copytree(refitted, folder)
+    before = weights(folder)
+    record = json.loads((folder / "second" / "run.json").read_text("utf-8"))
+    record["sites"] = {}
+    (folder / "second" / "run.json").write_text(json.dumps(record), encoding="utf-8")
+    shutil.rmtree(folder / "second" / "site-all")
+    monkeypatch.setattr(refit, "feature_statistics", lambda *_, **__: pytest.fail("learnt again"))
+    train_with_refit(JOINT, task, folder, first_epochs=2, alphabet_size=9, seed=3)
+    assert weights(folder) == before
+    monkeypatch.undo()
+    with pytest.raises(RunMismatchError, match="mapping"):
+        train_with_refit(JOINT, task, folder, first_epochs=2, alphabet_size=11, seed=3)
 
 
 def test_a_trunk_of_another_run_is_refused(

@@ -224,6 +224,11 @@ def test_one_seed_twice_is_refused_with_both_folders(tmp_path: Path) -> None:
     run = put(tmp_path / "demo", demo(0, 0.5))
     with pytest.raises(ArgumentError, match="simplex, seed 0, is in"):
         report_page([run, run])
+    other = republic(mixed={1: 0.5})
+    del other["rows"][0]["seeds"][0]["by_epoch"]["2"]["held_out_top10"]
+    runs = [put(tmp_path / "c", republic(mixed={0: 0.25})), put(tmp_path / "d", other)]
+    with pytest.raises(RunMismatchError, match=r"c, .*d have the same settings and not the same"):
+        report_page(runs)
     with pytest.raises(ArgumentError, match="runs must name at least one folder"):
         report_page([])
 

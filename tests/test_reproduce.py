@@ -26,7 +26,7 @@ from labelmapping.experiments.plots import save_curves
 from labelmapping.experiments.results import results_table, training_words
 from labelmapping.experiments.rows import Experiment, Figure, Profile, Row, Task, load_experiment
 from labelmapping.experiments.scores import Scores
-from labelmapping.learners import Ensemble, LearnerRecipe, LearningData, RunFolder, train
+from labelmapping.learners import Ensemble, LearnerRecipe, LearningData, RunFolder, refit, train
 from labelmapping.mappings import LabelMapping
 from labelmapping.nn import InceptionV3
 
@@ -347,16 +347,36 @@ def test_a_run_its_files_and_what_a_second_start_does(
     assert runner.reproduce(tiny, place, seeds=(0, 1), accelerator="cpu") == results
     assert files(place) == before
     monkeypatch.undo()
-    # More sites of a run: what is there stays, and the table has the first seed's alone.
+    # More sites of a run: what is there stays, and so does every row in the table.
     monkeypatch.setattr(rows, "_config", lambda _, name: SimpleNamespace(ROW=TINY[name]))
     more = runner.reproduce(tiny, place, rows=["mixed-4", "mixed-2"], accelerator="cpu")
     after = files(place)
     ours = {k: v for k, v in before.items() if "run.json" not in k}
     assert {k: after[k] for k in ours} == ours
     assert sum("weights.safetensors" in name for name in set(after) - set(before)) == 2
-    assert [row["name"] for row in more["rows"]] == ["mixed-2", "mixed-4"]
-    assert more["rows"][0]["seeds"] == mixed["seeds"][:1]
+    assert [row["name"] for row in more["rows"]] == ["one-hot", "mixed-2", "mixed-4"]
+    assert more["rows"][:2] == results["rows"]
+    assert [len(row["seeds"]) for row in more["rows"]] == [2, 2, 1]
+    assert more["seeds"] == "0, 1"
     assert (place / "few.svg").exists()
+    # But not what other weights came to.
+    (place / "one-hot-seed1" / "run.json").unlink()
+    again = runner.reproduce(tiny, place, rows=["mixed-2"], accelerator="cpu")
+    assert [len(row["seeds"]) for row in again["rows"]] == [1, 2, 1]
+    (place / "measured" / "mixed-4-seed0.json").write_text("{}", encoding="utf-8")
+    again = runner.reproduce(tiny, place, rows=["mixed-2"], accelerator="cpu")
+    assert [row["name"] for row in again["rows"]] == ["one-hot", "mixed-2"]
+    with pytest.raises(RunMismatchError, match=r"mixed-4-seed0.json cannot be read.*remove it"):
+        runner.reproduce(tiny, place, rows=["mixed-4"], accelerator="cpu")
+
+
+def test_every_machine_that_measured_is_named(
+    tiny: Experiment, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for name, row in (("fast", "one-hot"), ("slow", "mixed-2"), ("other", "mixed-2")):
+        monkeypatch.setattr(runner, "machine", lambda _, name=name: name)
+        results = runner.reproduce(tiny, tmp_path, rows=[row], accelerator="cpu")
+    assert results["machine"] == "fast | slow"
 
 
 def test_rows_measured_together_are_as_measured_alone(tiny: Experiment, tmp_path: Path) -> None:
@@ -425,10 +445,16 @@ def test_a_fitted_code_is_fitted_once(
 
     for name in names:
         monkeypatch.setitem(TINY, name, replace(TINY[name], fit=no_fit))
-    monkeypatch.setattr(runner, "train_with_refit", no_fit)
+    monkeypatch.setattr(refit, "feature_statistics", no_fit)
     assert runner.reproduce(tiny, tmp_path, rows=names, accelerator="cpu") == results
     with pytest.raises(RunMismatchError, match="steps_per_epoch is 6 there, 5 now"):
         runner.reproduce(tiny, tmp_path, rows=["learned"], steps=5)
+    # A longer second phase is found before anything is trained.
+    with pytest.raises(RunMismatchError, match=r"second.*epochs is 1 there, 2 now"):
+        runner.reproduce(tiny, tmp_path, rows=["mixed-2", "learned"], epochs=3)
+    assert not (tmp_path / "mixed-seed0").exists()
+    with pytest.raises(ArgumentError, match="epochs must be at least 2 for learned, got 1"):
+        runner.reproduce(tiny, tmp_path, rows=["mixed-2", "learned"], epochs=1)
 
 
 def test_a_folder_of_other_settings_is_refused_before_training(
@@ -451,6 +477,10 @@ def test_a_folder_of_other_settings_is_refused_before_training(
         ({"steps": 0}, "steps must be at least 1, got 0"),
         ({"learning_rate": 0.0}, "learning_rate must be positive and finite in float32, got 0.0"),
         ({"precision": "half"}, "precision must be one of 32-true, .*got 'half'"),
+        (
+            {"precision": "16-mixed", "accelerator": "cpu"},
+            'without a GPU; got "16-mixed" with the accelerator "cpu"',
+        ),
         ({"seeds": (0, -1)}, r"seeds\[1\] must be at least 0, got -1"),
         ({"seeds": ()}, "seeds must not be empty"),
     ],
@@ -484,7 +514,7 @@ def test_every_row_takes_the_rate_and_the_precision(name: str) -> None:
         assert (recipe.learning_rate, recipe.precision) == (0.02, "bf16-mixed"), row
     words = training_words(recipe, profile)
     assert "0.02" in words
-    assert words.endswith("; bf16-mixed")
+    assert words.endswith(", bf16-mixed")
 
 
 def test_scores_are_those_of_the_decoder_and_of_all_classes() -> None:

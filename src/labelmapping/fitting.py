@@ -253,6 +253,7 @@ def fit(settings: FitSettings, watch: Callable[[Any], None] | None = None) -> Ru
         steps_per_epoch=training.steps_per_epoch,
         learning_rate=training.learning_rate,
         schedule=training.schedule,
+        precision=training.precision,
     )
     _try(recipe, data, inputs)
     return train(

@@ -15,6 +15,7 @@ import pickle
 import re
 import tarfile
 import urllib.request
+import zlib
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -140,9 +141,10 @@ def _unpack(path: Path) -> dict[str, bytes]:
         with tarfile.open(path) as archive:
             for name in FILES_MD5:
                 member = archive.extractfile(f"{FOLDER}/{name}")
-                if member is not None:
-                    files[name] = member.read()
-    except (tarfile.TarError, KeyError, EOFError, OSError) as error:
+                if member is None:
+                    raise KeyError(f"{name} is no file there")
+                files[name] = member.read()
+    except (tarfile.TarError, zlib.error, KeyError, EOFError, OSError) as error:
         raise ArgumentError(f"{path} must be the archive at {SOURCE}: {error}") from error
     return files
 

@@ -184,7 +184,16 @@ class _Section:
         self.anchor = anchor
         self.runs = runs
         self.kind = runs[0].kind
-        self.results = self.kind.merge(runs)
+        try:
+            self.results = self.kind.merge(runs)
+        except ArgumentError:
+            raise
+        except DAMAGE as error:
+            names = ", ".join(str(run.path) for run in runs)
+            raise RunMismatchError(
+                f"{names} have the same settings and not the same figures: {error!r}; start their "
+                "commands again, which trains nothing that is there"
+            ) from error
         first = runs[0].results
         name, profile = str(first["experiment"]), first.get("profile")
         title = str(first.get("title", name))

@@ -60,11 +60,10 @@ def training_words(recipe: LearnerRecipe, profile: Profile) -> str:
     """The settings that all rows share, in words."""
     steps = "as many steps as the rows need" if profile.steps is None else f"{profile.steps} steps"
     rate = f"{recipe.learning_rate:g}"
-    precision = "" if recipe.precision == "32-true" else f"; {recipe.precision}"
     schedule = "constant at" if recipe.schedule == "constant" else "one-cycle to"
     return (
         f"{profile.epochs} epochs of {steps}, batch {recipe.batch_size}, Adam, {schedule} {rate}; "
-        f"trunk {recipe.trunk.partition(':')[2]}{precision}"
+        f"trunk {recipe.trunk.partition(':')[2]}, {recipe.precision}"
     )
 
 

@@ -15,13 +15,13 @@ from pathlib import Path
 from typing import Any
 
 import pytorch_lightning as pl
-import torch
 
 from ..arguments import as_integers, check_choice
 from ..atomic import write_json
-from ..errors import ArgumentError
+from ..errors import ArgumentError, DataNotFoundError, RunMismatchError
 from ..learners import Ensemble, LearnerRecipe, RunFolder, train, train_with_refit
 from ..learners.recipe import Site
+from ..learners.site import answering_device, check_precision
 from .evaluation import sample_rows
 from .results import SPREAD, results_table, row_entry, save_figures, training_words
 from .rows import Experiment, Profile, Row, Task
@@ -51,6 +51,8 @@ def reproduce(
 ) -> dict[str, Any]:
     """Train what is missing for some rows of an experiment, and write the table after each row.
 
+    Rows and seeds that the folder has already with the same settings are in the table too.
+
     Parameters
     ----------
     run_dir : path
@@ -66,7 +68,7 @@ def reproduce(
     learning_rate : float, optional
         Instead of the profile's.
     precision : {"32-true", "bf16-mixed", "16-mixed"}, optional
-        Of training, as of a `LearnerRecipe`; what is measured is measured in float32.
+        Of training, as of a `LearnerRecipe`; what is measured is measured without it.
     seeds : sequence of int
         All rows of the first seed come before those of the next.
     accelerator : str
@@ -95,7 +97,9 @@ def reproduce(
         raise ArgumentError("rows must name at least one row")
     picked = [experiment.row(name) for name in names]
     for row in picked:
-        row.recipe(chosen)  # checks the settings
+        check_precision(row.recipe(chosen), accelerator)  # and the recipe checks the settings
+        if row.refit and chosen.epochs < 2:
+            raise ArgumentError(f"epochs must be at least 2 for {row.name}, got {chosen.epochs}")
     seeds = tuple(dict.fromkeys(as_integers("seeds", tuple(seeds), 0)))
     task = experiment.load(chosen, None if data_dir is None else Path(data_dir), progress)
     work = _Work(experiment, chosen, task, Path(run_dir), accelerator, callbacks)
@@ -103,7 +107,7 @@ def reproduce(
         for row in picked:
             work.check(row, seed)
     # In the table's order, whatever the order of training.
-    found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in experiment.table}
+    found = work.known()
     results: dict[str, Any] = {}
     for seed in seeds:
         for row in picked:
@@ -115,11 +119,13 @@ def reproduce(
                 "title": experiment.title,
                 "profile": profile,
                 "training": training_words(row.recipe(chosen), chosen),
-                "seeds": ", ".join(map(str, seeds)),
+                "seeds": ", ".join(map(str, sorted({s for of in found.values() for s in of}))),
                 "spread": SPREAD,
                 **task.facts,
                 "train rows scored": work.n_train_rows,
-                "machine": machine(),
+                "machine": " | ".join(
+                    dict.fromkeys(e["machine"] for of in found.values() for e in of.values())
+                ),
                 "held_out": task.held_out,
                 "facts": list(task.facts),
                 "report": list(chosen.report),
@@ -128,7 +134,7 @@ def reproduce(
                     for f in experiment.figures
                 ],
                 "rows": [
-                    row_entry(experiment.row(name), entries)
+                    row_entry(experiment.row(name), dict(sorted(entries.items())))
                     for name, entries in found.items()
                     if entries
                 ],
@@ -136,6 +142,21 @@ def reproduce(
             write_results(work.run_dir, results, results_table(results))
             save_figures(work.run_dir, results)
     return results
+
+
+def _read(file: Path) -> dict[str, Any]:
+    """What `_Work.measure` wrote."""
+    try:
+        content = json.loads(file.read_text(encoding="utf-8"))
+        if not {"key", "entry"} <= content.keys():
+            raise ValueError("it has no key and entry")
+        # Runs of earlier versions did not note the machine.
+        content["entry"].setdefault("machine", "not noted")
+    except (AttributeError, ValueError) as error:
+        raise RunMismatchError(
+            f"{file} cannot be read: {error}; remove it, and the row is measured again"
+        ) from error
+    return dict(content)
 
 
 @dataclass(frozen=True)
@@ -164,8 +185,7 @@ class _Work:
         self.run_dir = run_dir
         self.accelerator = accelerator
         self.callbacks = callbacks
-        cuda = accelerator != "cpu" and torch.cuda.is_available()
-        self.device = "cuda" if cuda else "cpu"
+        self.device = answering_device(accelerator)
         wanted = experiment.train_rows or len(task.data.held_out_ids)
         self.n_train_rows = min(wanted, len(task.data.train_ids))
         self.fingerprint = task.data.fingerprint()
@@ -202,9 +222,43 @@ class _Work:
         """Refuse what was made with something else, before anything is trained."""
         place, recipe = self.place(row, seed), self.known_recipe(row, seed)
         if recipe is not None and row.refit:
+            self._check_second(row, recipe, seed)
             recipe, place = self._first_phase(recipe, self.first_epochs(row)), place / "first"
         if recipe is not None:
             RunFolder.check(place, recipe, seed, self.task.data)
+
+    def _check_second(self, row: Row, recipe: LearnerRecipe, seed: int) -> None:
+        """The second phase, as far as its settings do not come from the first one's weights."""
+        place, first = self.place(row, seed) / "second", self.first_epochs(row)
+        if not (place / "run.json").exists():
+            return
+        begun = RunFolder.load(place).recipe
+        wanted = replace(
+            recipe,
+            mapping=begun.mapping,
+            trunk_sha256=begun.trunk_sha256,
+            epochs=recipe.epochs - first,
+            keep_epochs=tuple(e - first for e in recipe.keep_epochs if e > first),
+        )
+        RunFolder.check(place, wanted, seed, self.task.data)
+
+    def known(self) -> dict[str, dict[int, dict[str, Any]]]:
+        """What was measured in this folder with these settings: of each row, by seed."""
+        found: dict[str, dict[int, dict[str, Any]]] = {name: {} for name in self.experiment.table}
+        for file in (self.run_dir / "measured").glob("*-seed*.json"):
+            name, _, seed = file.stem.rpartition("-seed")
+            if name not in found or not seed.isdecimal():
+                continue
+            row = self.experiment.row(name)
+            try:
+                self.check(row, int(seed))
+                known = self._measured(row, int(seed))
+            except (ArgumentError, DataNotFoundError, RunMismatchError) as error:
+                logger.info("%s, seed %s, is not in the table: %s", name, seed, error)
+                continue
+            if known is not None:
+                found[name][int(seed)] = known
+        return found
 
     @staticmethod
     def _first_phase(recipe: LearnerRecipe, epochs: int) -> LearnerRecipe:
@@ -229,7 +283,7 @@ class _Work:
                 accelerator=self.accelerator,
                 callbacks=of_learner,
             )
-        elif not self._is_refitted(row, recipe, seed):
+        else:
             train_with_refit(
                 recipe,
                 self.task.data,
@@ -239,21 +293,6 @@ class _Work:
                 accelerator=self.accelerator,
                 callbacks=of_learner,
             )
-
-    def _is_refitted(self, row: Row, recipe: LearnerRecipe, seed: int) -> bool:
-        """Whether both phases are finished: then the code need not be fitted again to know it."""
-        place, first_epochs = self.place(row, seed), self.first_epochs(row)
-        if not all((place / phase / "run.json").exists() for phase in ("first", "second")):
-            return False
-        first, second = (RunFolder.load(place / phase) for phase in ("first", "second"))
-        return (
-            first.is_recorded("all")
-            and second.is_recorded("all")
-            and second.recipe.trunk_sha256 == first.check_weights("all")
-            and second.recipe.epochs == recipe.epochs - first_epochs
-            and second.recipe.keep_epochs
-            == tuple(e - first_epochs for e in recipe.keep_epochs if e > first_epochs)
-        )
 
     def _parts(self, row: Row, seed: int) -> list[_Part]:
         """Where the weights after each measured epoch lie."""
@@ -287,9 +326,16 @@ class _Work:
 
     def measured(self, row: Row, seed: int) -> dict[str, Any]:
         """What was measured of a row, as `measure` wrote it."""
-        content = json.loads(self._file(row, seed).read_text(encoding="utf-8"))
-        entry: dict[str, Any] = content["entry"]
+        entry: dict[str, Any] = _read(self._file(row, seed))["entry"]
         return entry
+
+    def _measured(self, row: Row, seed: int) -> dict[str, Any] | None:
+        """The same, or None where it was not, or not with the weights that are there now."""
+        file = self._file(row, seed)
+        if not file.exists():
+            return None
+        known = _read(file)["key"] == self._key(row, seed)
+        return self.measured(row, seed) if known else None
 
     def measure(self, rows: Sequence[Row], seed: int) -> None:
         """Measure those rows of one run whose learners are finished and that are not measured.
@@ -302,13 +348,8 @@ class _Work:
             run = RunFolder.load(last)
             if not all(run.is_recorded(learner) for learner in row.learners(run.recipe)):
                 continue
-            key = self._key(row, seed)
-            file = self._file(row, seed)
-            if file.exists():
-                known = json.loads(file.read_text(encoding="utf-8"))
-                if known.get("key") == key:
-                    continue
-            due.append((row, key))
+            if self._measured(row, seed) is None:
+                due.append((row, self._key(row, seed)))
         if not due:
             return
         widest = max((row for row, _ in due), key=lambda row: row.n_sites or 10**9)
@@ -331,6 +372,7 @@ class _Work:
             entry = {
                 "parameters": self._parameters(row, seed),
                 "seconds": round(self._seconds(row, seed), 1),
+                "machine": machine(self.device),
                 "by_epoch": by_epoch[row.name],
             }
             write_json(self._file(row, seed), {"key": key, "entry": entry})

@@ -19,8 +19,8 @@ __all__ = ["machine", "markdown_table", "write_results"]
 Table = tuple[Sequence[str], Sequence[Sequence[str]]]
 
 
-def machine() -> str:
-    """The machine in words: processor, cores in use, system, Python and torch."""
+def machine(device: str = "cuda") -> str:
+    """The machine in words: processor, its GPU unless `device` is "cpu", cores, software."""
     parts = [
         _processor(),
         f"{os.cpu_count()} cores, {torch.get_num_threads()} threads",
@@ -28,7 +28,7 @@ def machine() -> str:
         f"Python {platform.python_version()}",
         f"torch {torch.__version__}",
     ]
-    if torch.cuda.is_available():
+    if device != "cpu" and torch.cuda.is_available():
         parts.insert(1, torch.cuda.get_device_name())
     return "; ".join(parts)
 

@@ -87,7 +87,8 @@ class LearnerRecipe:
     schedule : {"constant", "one-cycle"}
     precision : {"32-true", "bf16-mixed", "16-mixed"}
         Lightning's names: of training alone. Mixed keeps weights in float32 and multiplies in
-        bfloat16 (CPUs and GPUs that have it), or in float16 with scaled gradients (CUDA only).
+        bfloat16 (CPUs and GPUs that have it), or in float16 with scaled gradients (GPUs). In
+        "32-true" torch's own settings hold: by default convolutions on CUDA take TF32 products.
     keep_epochs : tuple of int
         Epochs (from 1) whose weights are kept beside the last.
     tied : bool

@@ -16,14 +16,14 @@ from torch import Tensor, nn
 
 from ..arguments import as_integer
 from ..errors import ArgumentError
-from ..mappings import LearnedMapping
+from ..mappings import LabelMapping, LearnedMapping
 from ..mappings.prototypes import ClassStatistics, class_statistics
 from ..storage import as_folder
 from .data import LearningSource
 from .ensemble import Ensemble
 from .recipe import LearnerRecipe, Site
 from .run import RunFolder
-from .site import weights_file
+from .site import answering_device, weights_file
 from .training import train
 
 __all__ = ["feature_statistics", "train_with_refit"]
@@ -36,18 +36,19 @@ def feature_statistics(
     data: LearningSource,
     *,
     trunk_class: Callable[..., nn.Module] | None = None,
+    device: str = "cpu",
 ) -> ClassStatistics:
     """Each class's mean feature vector, and how rows scatter about it, in a finished joint run.
 
-    Over the training rows; features are the trunk's, (B, out_features).
+    Over the training rows; features are the trunk's, (B, out_features), computed on `device`.
     """
-    ensemble = Ensemble.load(run.path, learners=["all"], trunk_class=trunk_class)
+    ensemble = Ensemble.load(run.path, learners=["all"], trunk_class=trunk_class, device=device)
     trunk = ensemble.trunk
 
     @torch.no_grad()
     def batches() -> Iterator[tuple[Tensor, Tensor]]:
         for inputs, ids in data.rows(ROWS):
-            features, known = trunk(inputs), ids >= 0
+            features, known = trunk(inputs.to(device)).cpu(), ids >= 0
             yield features.reshape(len(features), -1).float()[known], ids[known]
 
     return class_statistics(batches(), data.n_classes)
@@ -70,7 +71,8 @@ def train_with_refit(
     Then the class means of the trunk's features, measured by how rows scatter about them, are
     the prototypes of a new `LearnedMapping` with as many sites and the same dimension. The
     second phase, ``run_folder/second``, keeps the trunk and trains it on with new heads for
-    the rest of the epochs, with a schedule of its own. Interrupted, it goes on like `train`.
+    the rest of the epochs, with a schedule of its own. Interrupted, it goes on like `train`;
+    a second phase that was begun keeps its code.
 
     Parameters
     ----------
@@ -114,15 +116,18 @@ def train_with_refit(
         accelerator=accelerator,
         callbacks=callbacks,
     )
-    features = feature_statistics(begun, data)
-    mapping = LearnedMapping.fit(
-        features.means,
-        recipe.mapping.n_sites,
-        covariance=features.covariance,
-        alphabet_size=alphabet_size or max(recipe.mapping.alphabet_sizes),
-        dimension=recipe.mapping.dimension,
-        seed=seed,
-    )
+    size = alphabet_size or max(recipe.mapping.alphabet_sizes)
+    mapping = _known_mapping(folder / "second", begun, recipe.mapping, size)
+    if mapping is None:
+        features = feature_statistics(begun, data, device=answering_device(accelerator))
+        mapping = LearnedMapping.fit(
+            features.means,
+            recipe.mapping.n_sites,
+            covariance=features.covariance,
+            alphabet_size=size,
+            dimension=recipe.mapping.dimension,
+            seed=seed,
+        )
     return train(
         replace(
             recipe,
@@ -138,3 +143,20 @@ def train_with_refit(
         callbacks=callbacks,
         trunk_weights=weights_file(begun.learner_folder("all")),
     )
+
+
+def _known_mapping(
+    place: Path, first: RunFolder, wanted: LabelMapping, alphabet_size: int
+) -> LabelMapping | None:
+    """The code of a second phase that went on from this first one, or None.
+
+    Learnt once more it could be another, with other threads or on another machine.
+    """
+    if not (place / "run.json").exists():
+        return None
+    recipe = RunFolder.load(place).recipe
+    known = recipe.mapping
+    same = (known.n_sites, known.dimension) == (wanted.n_sites, wanted.dimension)
+    if not same or max(known.alphabet_sizes) != alphabet_size:
+        return None
+    return known if recipe.trunk_sha256 == first.check_weights("all") else None

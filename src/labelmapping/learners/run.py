@@ -14,7 +14,7 @@ import logging
 import platform
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict
+from dataclasses import MISSING, asdict, fields
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,7 @@ WHAT_DIFFERS = {
     "data_sha256": "a training or held-out row, or their order",
     "labels_sha256": "a label, or their order",
 }
+DEFAULTS = {f.name: f.default for f in fields(LearnerRecipe) if f.default is not MISSING}
 REQUIRED = {"format", "recipe", "seed", "data_sha256", "labels_sha256", "sites"}
 # What run.json says of a learner only while its training lasts.
 UNDER_WAY = ("waiting", "running")
@@ -366,7 +367,8 @@ def _refuse_difference(path: Path, found: dict[str, Any], wanted: dict[str, Any]
     for name in ("recipe", "seed", "data_sha256", "labels_sha256"):
         if name == "recipe":
             for key in sorted({*found[name], *wanted[name]}):
-                old, new = found[name].get(key), wanted[name].get(key)
+                # Fields that came later are left out where they have their default.
+                old, new = (it[name].get(key, DEFAULTS.get(key)) for it in (found, wanted))
                 if old != new:
                     raise RunMismatchError(
                         f"{path} was made with other settings: {key} is {old!r} there, "

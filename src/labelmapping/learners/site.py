@@ -39,6 +39,8 @@ from .site_progress import PROGRESS, ProgressFile
 
 __all__ = [
     "LearnerReport",
+    "answering_device",
+    "check_precision",
     "check_trainer_options",
     "learner_name",
     "read_trunk",
@@ -116,9 +118,12 @@ def train_learner(
 
     Raises
     ------
+    ArgumentError
+        The precision needs a GPU, and none is there or it is not to be used.
     DivergedError
         The loss is no longer finite: names the learner and the step; no weights appear.
     """
+    check_precision(recipe, accelerator)
     folder = as_folder(run_folder) / learner_name(learner)
     options = check_trainer_options(trainer_options)
     first = not getattr(rank_zero_only, "rank", 0)  # known where torchrun and the like start us
@@ -192,6 +197,22 @@ def train_learner(
         files.checkpoint.unlink(missing_ok=True)
     trainer.strategy.barrier("the weights are there")
     return report
+
+
+def check_precision(recipe: LearnerRecipe, accelerator: str) -> None:
+    """Refuse float16 without a GPU: Lightning would take bfloat16, and the run would not know."""
+    if recipe.precision == "16-mixed" and (
+        accelerator == "cpu" or not torch.accelerator.is_available()
+    ):
+        raise ArgumentError(
+            'precision must be "32-true" or "bf16-mixed" without a GPU; got "16-mixed" with the '
+            f'accelerator "{accelerator}"'
+        )
+
+
+def answering_device(accelerator: str) -> str:
+    """Where networks answer that were trained with this accelerator: "cuda" or "cpu"."""
+    return "cuda" if accelerator != "cpu" and torch.cuda.is_available() else "cpu"
 
 
 def check_trainer_options(options: Mapping[str, Any] | None) -> dict[str, Any]:
@@ -419,8 +440,10 @@ class _EpochFiles(pl.Callback):
 
     def on_train_epoch_end(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         epoch = trainer.current_epoch + 1
-        # After the last step no training loss follows that would tell.
-        values = {**self.network.state_dict(), **trainer.callback_metrics}
+        # After the last step no training loss follows that would tell. Held-out losses may
+        # overflow in half precision while the network is well.
+        metrics = {"train_loss": trainer.callback_metrics["train_loss"]}
+        values = {**self.network.state_dict(), **metrics}
         for name, tensor in values.items():
             if tensor.is_floating_point() and not bool(torch.isfinite(tensor).all()):
                 raise DivergedError(

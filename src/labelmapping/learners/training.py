@@ -22,7 +22,14 @@ from .data import LearningSource
 from .executors import Executor, LearnerTask, SerialExecutor
 from .recipe import LearnerRecipe, Site
 from .run import UNDER_WAY, RunFolder
-from .site import LearnerReport, check_trainer_options, learner_name, read_trunk, start_from
+from .site import (
+    LearnerReport,
+    check_precision,
+    check_trainer_options,
+    learner_name,
+    read_trunk,
+    start_from,
+)
 from .site_progress import SiteState, finished_state, read_progress
 
 __all__ = ["train"]
@@ -135,6 +142,8 @@ def train(
     if callbacks is not None and not isinstance(executor, SerialExecutor | None):
         raise ArgumentError("callbacks must be None with an executor of other processes")
     as_integer("retries", retries, 0)
+    if isinstance(executor, SerialExecutor | None):
+        check_precision(recipe, accelerator)  # else the workers' machines decide
     options = _options_of_one_start(trainer_options)
     with RunFolder.training(run_folder, recipe, seed, data) as run:
         missing = []
