@@ -628,6 +628,25 @@ def test_cjk_quick(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
     assert results["report"] == [2]
 
 
+@pytest.mark.slow
+@pytest.mark.profiles
+@pytest.mark.parametrize("name", ["cifar100", "cjk", "republic"])
+def test_the_quick_profile_learns(name: str, tmp_path: Path, data_dir: Path) -> None:
+    """Whole, as a person starts it: every row of it has learnt something that others see too."""
+    data = [] if name == "cjk" else ["--data-dir", str(data_dir)]
+    words = ["reproduce", name, *data, "--run-dir", str(tmp_path), "--accelerator", "cpu"]
+    assert main(words) == 0
+    results = json.loads((tmp_path / "results.json").read_text("utf-8"))
+    profile = load_experiment(name).profiles["quick"]
+    assert {row["name"] for row in results["rows"]} == set(profile.rows)
+    # Republic's most frequent word is 6.6 % of the held-out ones.
+    chance = {"cifar100": 0.01, "cjk": 1 / 3755, "republic": 0.066}[name]
+    for row in results["rows"]:
+        last = row["by_epoch"][str(profile.epochs)]
+        for part in ("train_accuracy", "held_out_accuracy"):
+            assert last[part]["mean"] > 1.3 * chance, (row["name"], part)
+
+
 def test_profiles_of_cjk() -> None:
     """The CPU's network on all classes, and the paper's."""
     cpu, paper = cjk.EXPERIMENT.profiles["cpu"], cjk.EXPERIMENT.profiles["paper"]
