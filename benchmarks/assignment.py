@@ -99,6 +99,7 @@ class Row(NamedTuple):
 CODES = {
     "one-hot": Row(lambda n, *_: MixedMapping.one_hot(n)),
     "one-hot, shifted": Row(lambda n, *_: MixedMapping.one_hot(n), shift=1),
+    "one-hot d=64, shifted": Row(lambda n, *_: MixedMapping.one_hot(n), features=64, shift=1),
     "one-hot d=64": Row(lambda n, *_: MixedMapping.one_hot(n), features=64),
     "one-hot d=32": Row(lambda n, *_: MixedMapping.one_hot(n), features=32),
     "simplex q=181": Row(lambda n, *_: SimplexMapping(n, SITES, field_order=181), 1024),
