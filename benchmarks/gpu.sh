@@ -1,7 +1,7 @@
 #!/usr/bin/env bash
 # What a machine with a GPU is needed for, in one command and without a network: key rows of the
 # paper's CJK experiment (Inception V3), and the benchmarks of heads and decoding. Ends within
-# MINUTES by training for fewer epochs where it must. Stopped, it goes on when started again.
+# MINUTES by training for fewer epochs where it must, but never fewer than four. Stopped, it goes on when started again.
 #
 #   benchmarks/gpu.sh [FOLDER]       tables, pictures and results.json there (default runs/gpu)
 #
