@@ -208,6 +208,45 @@ def test_sections_pictures_and_escapes(tmp_path: Path) -> None:
     assert b64decode(page.sources[0].partition(",")[2]) == PNG
 
 
+def test_rows_stand_in_the_tables_order(tmp_path: Path) -> None:
+    table = {"table": ["one-hot", "simplex", "mixed", "ecoc"]}
+    first = put(tmp_path / "a", republic(mixed={0: 0.25}, **{"one-hot": {0: 0.5}}) | table)
+    second = put(tmp_path / "b", republic(simplex={0: 0.75}) | table)
+    page = page_of(first, second)
+    names = [line[0] for line in page.tables[0][1:]]
+    assert names == ["the one-hot row", "the simplex row", "the mixed row"]
+    assert "Table 4" in page.text
+
+
+def test_pictures_are_written_nowhere_else(tmp_path: Path) -> None:
+    run = put(tmp_path / "run", republic(mixed={0: 0.25}))
+    results = json.loads((run / "results.json").read_text("utf-8"))
+    results["figures"] = [
+        {"name": f"{place}/escaped", "title": r"50 $ or $\frac$", "rows": ["mixed"]}
+        for place in ("../../..", str(tmp_path))
+    ]
+    results["rows"][0]["title"] = "$\\frac$"
+    (run / "results.json").write_text(json.dumps(results), encoding="utf-8")
+    page = page_of(run)
+    assert len(page.sources) == 2
+    assert r"50 $ or $\frac$" in page.text
+    assert [path.name for path in tmp_path.iterdir()] == ["run"]
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"figures": [{"name": "a", "title": "A"}]},
+        {"figures": 5},
+        {"rows": [republic(mixed={0: 0.25})["rows"][0] | {"paper": {"two": 0.5}}]},
+    ],
+)
+def test_figures_that_cannot_be_drawn_are_named(tmp_path: Path, change: dict[str, Any]) -> None:
+    run = put(tmp_path / "run", republic(mixed={0: 0.25}) | change)
+    with pytest.raises(RunMismatchError, match=r"run/results\.json.* damaged"):
+        report_page([run])
+
+
 def test_other_settings_are_other_sections(tmp_path: Path) -> None:
     longer = republic(mixed={1: 0.5}) | {"training": "4 epochs"}
     runs = [put(tmp_path / "a", republic(mixed={0: 0.25})), put(tmp_path / "b", longer)]

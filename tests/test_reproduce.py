@@ -57,7 +57,8 @@ def test_config_files_say_what_they_are(name: str) -> None:
         assert first.startswith(("Table", "Figure", "Ours: "))
         assert experiment.summary(row_name) == first
         assert row.name == row_name
-        assert f"Command: labelmapping reproduce {name} --rows {row_name} --profile cpu" in lines
+        command = f"Command: labelmapping reproduce {name} --rows {row_name} --profile cpu"
+        assert command + (" --data-dir DIR" if name != "cjk" else "") in lines
         assert any(line.startswith("Time on 2 CPU cores: quick ") for line in lines)
         (value,) = (line for line in lines if line.startswith("The paper's value: "))
         if row.paper:
@@ -278,6 +279,7 @@ def tiny(monkeypatch: pytest.MonkeyPatch) -> Experiment:
         profiles={"quick": profile},
         load=lambda profile, data_dir, progress=None: Task(data, {"split": "none"}, "test"),
         figures=(Figure("all", "All rows", tuple(TINY)), Figure("few", "Few", ("mixed-4",))),
+        paper="of another network",
         perplexity=True,
         train_rows=50,
     )
@@ -337,9 +339,23 @@ def test_a_run_its_files_and_what_a_second_start_does(
     if figure["min"] != figure["max"]:
         shown += f" ({figure['min']:.4f} - {figure['max']:.4f})"
     assert lines[1][5] == shown
+    # The CSV is of plain numbers: a line a row, epoch and figure.
     with (place / "results.csv").open(encoding="utf-8") as file:
-        assert list(csv.reader(file)) == [header, *lines]
-    assert "- split: none" in (place / "results.md").read_text("utf-8")
+        numbers = list(csv.DictReader(file))
+    for row in results["rows"]:
+        for epoch, figures in row["by_epoch"].items():
+            of_epoch = [n for n in numbers if (n["name"], n["epoch"]) == (row["name"], epoch)]
+            assert {
+                n["figure"]: {key: float(n[key]) for key in ("mean", "min", "max")}
+                for n in of_epoch
+            } == figures
+            assert {n["parameters"] for n in of_epoch} == {str(row["parameters"])}
+            papers = {n["figure"]: n["paper"] for n in of_epoch if n["paper"]}
+            known = row["paper"].get(epoch)
+            assert papers == ({} if known is None else {"held_out_accuracy": str(known)})
+    told = (place / "results.md").read_text("utf-8")
+    assert "- split: none" in told
+    assert "- the paper's figures: of another network" in told
 
     # A second start trains and measures nothing.
     before = files(place)
@@ -464,7 +480,21 @@ def test_a_folder_of_other_settings_is_refused_before_training(
     before = files(tmp_path)
     with pytest.raises(RunMismatchError, match="steps_per_epoch is 6 there, 7 now"):
         runner.reproduce(tiny, tmp_path, rows=["one-hot", "mixed-2"], steps=7)
+    # A folder has one setting, also for rows that are not asked for.
+    with pytest.raises(RunMismatchError, match="steps_per_epoch is 6 there, 7 now"):
+        runner.reproduce(tiny, tmp_path, rows=["one-hot"], steps=7)
     assert files(tmp_path) == before
+    weights = tmp_path / "mixed-seed0" / "site-01" / "weights-0001.safetensors"
+    weights.unlink()
+    with pytest.raises(RunMismatchError, match=r"epochs kept: \[1, 2\]; put a copy of it back"):
+        runner.reproduce(tiny, tmp_path, rows=["mixed-2"])
+    # What is measured and damaged is named as well.
+    measured = tmp_path / "measured" / "mixed-2-seed0.json"
+    content = json.loads(measured.read_text("utf-8"))
+    del content["entry"]["by_epoch"]
+    measured.write_text(json.dumps(content), encoding="utf-8")
+    with pytest.raises(RunMismatchError, match=r"mixed-2-seed0.json cannot be read: its entry"):
+        runner._read(measured)
 
 
 @pytest.mark.parametrize(
@@ -481,6 +511,8 @@ def test_a_folder_of_other_settings_is_refused_before_training(
             {"precision": "16-mixed", "accelerator": "cpu"},
             'without a GPU; got "16-mixed" with the accelerator "cpu"',
         ),
+        ({"accelerator": "tpux"}, "accelerator must be one of auto, gpu, cpu, .*got 'tpux'"),
+        ({"accelerator": "tpu"}, "accelerator must be auto or one that .* has, cpu.*got 'tpu'"),
         ({"seeds": (0, -1)}, r"seeds\[1\] must be at least 0, got -1"),
         ({"seeds": ()}, "seeds must not be empty"),
     ],
@@ -563,8 +595,8 @@ def test_curves_with_ranges_and_the_papers_points(tmp_path: Path) -> None:
 
 def test_list_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert main(["reproduce", "--list"]) == 0
-    # Measured without rows: section 3.
-    lines = [e for e in capsys.readouterr().out.splitlines() if not e.startswith("convex")]
+    *lines, last = capsys.readouterr().out.splitlines()
+    assert last.startswith("convex: section 3")
     expected = [
         f"{name} {row}: {load_experiment(name).summary(row)}"
         for name in EXPERIMENTS
@@ -573,6 +605,8 @@ def test_list_names_every_row(capsys: pytest.CaptureFixture[str]) -> None:
     assert lines == expected
     assert main(["reproduce", "cjk", "--list"]) == 0
     assert capsys.readouterr().out.splitlines() == [e for e in expected if e.startswith("cjk ")]
+    assert main(["reproduce", "convex", "--list"]) == 0
+    assert capsys.readouterr().out.splitlines() == [last]
 
 
 @pytest.fixture

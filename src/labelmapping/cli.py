@@ -147,6 +147,7 @@ def _add_convex(parser: argparse.ArgumentParser) -> None:
         "again."
     )
     add = parser.add_argument
+    add("--list", action="store_true", default=argparse.SUPPRESS, help="what it is, and stop")
     add("--profile", default="quick", help="quick or cpu (default %(default)s)")
     add("--seed", type=int, default=0, help="of everything drawn (default %(default)s)")
     add("--accelerator", default="auto", help="of the CNNs: auto, cpu or gpu (default %(default)s)")
@@ -251,6 +252,7 @@ def _reproduce_nothing(arguments: argparse.Namespace) -> None:
         arguments.parser.error("the following arguments are required: EXPERIMENT")
     for name in PAPER_EXPERIMENTS:
         _list_rows(name)
+    say(f"convex: {CONVEX}")
 
 
 def _list_rows(name: str) -> None:

@@ -92,6 +92,7 @@ EXPERIMENT = Experiment(
         ),
     },
     load=_load,
+    paper="curves without numbers, of 100 epochs on the official split",
     figures=(
         Figure("figure-5", "Figure 5: simplex codes, p = 11", (*_SIMPLEX_ROWS, "one-hot")),
         Figure("figure-6", "Figure 6: mixed codes", (*_MIXED_ROWS, "one-hot")),

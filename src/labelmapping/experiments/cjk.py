@@ -220,6 +220,7 @@ EXPERIMENT = Experiment(
         ),
     },
     load=_load,
+    paper="of Inception V3, 139 pixels, 20,901 characters, 100 steps of 128 an epoch",
     figures=(
         Figure("simplex", "CJK characters, table 1: simplex codes", (*_SIMPLEX_ROWS, "one-hot")),
         Figure("mixed", "CJK characters, table 2: mixed codes", (*_MIXED_ROWS, "one-hot")),

@@ -56,7 +56,9 @@ def save_curves(
     axes.set(title=title, xlabel=x_label, ylabel="accuracy")
     axes.set_ylim(bottom=0)
     axes.grid(alpha=0.3)
-    axes.legend()
+    # Names are text, also with a dollar sign in them.
+    for text in (axes.title, *axes.legend().get_texts()):
+        text.set_parse_math(False)
     save_figure(figure, path)
 
 

@@ -19,7 +19,7 @@ from ..atomic import write_text
 from ..errors import ArgumentError, DataNotFoundError, RunMismatchError
 from .convex import convex_tables
 from .demo import demo_table
-from .results import SPREAD, results_table, save_figures
+from .results import SPREAD, results_table, save_results_figure
 from .tables import Table
 
 __all__ = ["Spread", "report_page", "write_report"]
@@ -224,14 +224,20 @@ class _Section:
         return f"<dl>\n{lines}</dl>\n"
 
     def _pictures(self) -> Iterable[str]:
-        if "figures" in self.results:
-            # Of all seeds, so drawn anew.
-            with TemporaryDirectory() as folder:
-                save_figures(Path(folder), self.results)
-                yield from _figures(Path(folder), "")
+        if "figures" not in self.results:
+            for run in self.runs:
+                yield from _figures(run.path, f"{run.path.name}: " if len(self.runs) > 1 else "")
             return
-        for run in self.runs:
-            yield from _figures(run.path, f"{run.path.name}: " if len(self.runs) > 1 else "")
+        # Of all seeds, so drawn anew; under a name of ours, whatever the file has.
+        with TemporaryDirectory() as folder:
+            picture = Path(folder) / "picture.svg"
+            try:
+                for figure in self.results["figures"]:
+                    if save_results_figure(picture, figure, self.results):
+                        yield _figure(picture, str(figure["title"]))
+            except DAMAGE as error:
+                names = ", ".join(str(run.path / "results.json") for run in self.runs)
+                raise RunMismatchError(f"{names}: damaged: {error!r}") from error
 
 
 def _table(table: Table) -> str:
@@ -250,14 +256,18 @@ def _figures(folder: Path, prefix: str) -> Iterable[str]:
     """Each picture of a folder inside the page; the SVG where there is a PNG too."""
     stems = dict.fromkeys(p.stem for p in sorted(folder.iterdir()) if p.suffix in PICTURES)
     for stem in stems:
-        ending, kind = next((e, k) for e, k in PICTURES.items() if (folder / (stem + e)).is_file())
-        content = b64encode((folder / (stem + ending)).read_bytes()).decode("ascii")
-        caption = escape(prefix + stem)
-        # As an image nothing in an SVG can run, and its names do not meet those of another.
-        yield (
-            f'<figure><img src="data:{kind};base64,{content}" alt="{caption}">'
-            f"<figcaption>{caption}</figcaption></figure>\n"
-        )
+        ending = next(ending for ending in PICTURES if (folder / (stem + ending)).is_file())
+        yield _figure(folder / (stem + ending), prefix + stem)
+
+
+def _figure(path: Path, caption: str) -> str:
+    content = b64encode(path.read_bytes()).decode("ascii")
+    caption = escape(caption)
+    # As an image nothing in an SVG can run, and its names do not meet those of another.
+    return (
+        f'<figure><img src="data:{PICTURES[path.suffix]};base64,{content}" alt="{caption}">'
+        f"<figcaption>{caption}</figcaption></figure>\n"
+    )
 
 
 def _merge_rows(runs: Sequence[_Run]) -> Results:
@@ -285,7 +295,9 @@ def _merge_epochs(runs: Sequence[_Run]) -> Results:
             for entry in row["seeds"]:
                 _put(found.setdefault(row["name"], {}), row["name"], entry["seed"], run, entry)
     merged = []
-    for name, row in rows.items():
+    table = runs[0].results.get("table", [])
+    for name in sorted(rows, key=lambda name: table.index(name) if name in table else len(table)):
+        row = rows[name]
         entries = [entry for _, (_, entry) in sorted(found[name].items())]
         seconds = [entry["seconds"] for entry in entries]
         by_epoch = [entry["by_epoch"] for entry in entries]

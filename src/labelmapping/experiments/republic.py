@@ -141,6 +141,7 @@ EXPERIMENT = Experiment(
         "paper": _FULL,
     },
     load=_load,
+    paper="of epochs over the whole text; which part of it was scored is not said",
     figures=(
         Figure("curves", "Next word in Plato's Republic, table 4", _PAPER),
         Figure(

@@ -14,7 +14,15 @@ from .rows import Profile, Row
 from .scores import TOP
 from .tables import Table
 
-__all__ = ["SPREAD", "results_table", "row_entry", "save_figures", "training_words"]
+__all__ = [
+    "SPREAD",
+    "results_numbers",
+    "results_table",
+    "row_entry",
+    "save_figures",
+    "save_results_figure",
+    "training_words",
+]
 
 SPREAD = "where there are several seeds: mean (smallest - largest)"
 
@@ -46,6 +54,30 @@ def results_table(results: Mapping[str, Any], epochs: Sequence[int] | None = Non
         if with_perplexity:
             line += [_shown(row["by_epoch"][str(e)]["perplexity"], 1) for e in epochs]
         lines.append(line)
+    return header, lines
+
+
+def results_numbers(results: Mapping[str, Any]) -> Table:
+    """Every figure of ``results.json`` as a line of plain numbers, for programs and spreadsheets.
+
+    One line a row, epoch and figure: its mean, smallest and largest over seeds, and the paper's
+    accuracy on the line of the held-out one.
+    """
+    header = (
+        "name", "title", "parameters", "seconds", "seeds", "epoch", "figure", "mean", "min",
+        "max", "paper",
+    )  # fmt: skip
+    lines = []
+    for row in results["rows"]:
+        of_row = [row["name"], row["title"], str(row["parameters"]), f"{row['seconds']:.1f}"]
+        of_row.append(str(len(row["seeds"])))
+        for epoch, figures in row["by_epoch"].items():
+            for name, value in figures.items():
+                paper = row["paper"].get(epoch) if name == "held_out_accuracy" else None
+                numbers = [value["mean"], value["min"], value["max"], paper]
+                lines.append(
+                    [*of_row, epoch, name, *("" if n is None else repr(n) for n in numbers)]
+                )
     return header, lines
 
 
@@ -95,34 +127,40 @@ def row_entry(row: Row, of_seed: Mapping[int, Mapping[str, Any]]) -> dict[str, A
 
 
 def save_figures(run_dir: Path, results: Mapping[str, Any]) -> None:
-    there = {row["name"]: row for row in results["rows"]}
+    """Each figure of the results that has a row, as ``NAME.png`` and ``NAME.svg``."""
     for figure in results["figures"]:
-        rows = [there[name] for name in figure["rows"] if name in there]
-        if not rows:
-            continue
-        held_out = {
+        for ending in ("png", "svg"):
+            save_results_figure(run_dir / f"{figure['name']}.{ending}", figure, results)
+
+
+def save_results_figure(path: Path, figure: Mapping[str, Any], results: Mapping[str, Any]) -> bool:
+    """Draw one of the figures by its entry; whether there was a row to draw."""
+    there = {row["name"]: row for row in results["rows"]}
+    rows = [there[name] for name in figure["rows"] if name in there]
+    if not rows:
+        return False
+    held_out = {
+        row["title"]: {
+            int(epoch): figures["held_out_accuracy"] for epoch, figures in row["by_epoch"].items()
+        }
+        for row in rows
+    }
+    save_curves(
+        path,
+        f"{figure['title']}; {results['held_out']}",
+        "epoch",
+        {t: {e: v["mean"] for e, v in points.items()} for t, points in held_out.items()},
+        ranges={
+            t: {e: (v["min"], v["max"]) for e, v in points.items()}
+            for t, points in held_out.items()
+        },
+        published={
             row["title"]: {
-                int(epoch): figures["held_out_accuracy"]
-                for epoch, figures in row["by_epoch"].items()
+                int(epoch): value
+                for epoch, value in row["paper"].items()
+                if int(epoch) <= max(results["report"])
             }
             for row in rows
-        }
-        for ending in ("png", "svg"):
-            save_curves(
-                run_dir / f"{figure['name']}.{ending}",
-                f"{figure['title']}; {results['held_out']}",
-                "epoch",
-                {t: {e: v["mean"] for e, v in points.items()} for t, points in held_out.items()},
-                ranges={
-                    t: {e: (v["min"], v["max"]) for e, v in points.items()}
-                    for t, points in held_out.items()
-                },
-                published={
-                    row["title"]: {
-                        int(epoch): value
-                        for epoch, value in row["paper"].items()
-                        if int(epoch) <= max(results["report"])
-                    }
-                    for row in rows
-                },
-            )
+        },
+    )
+    return True

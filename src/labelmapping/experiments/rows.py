@@ -166,6 +166,8 @@ class Experiment:
         "quick", "cpu" and "paper".
     load : Loader
     figures : tuple of Figure
+    paper : str
+        What the paper's figures are of: network, data, steps.
     perplexity : bool
         Whether it is measured on the held-out rows.
     train_rows : int, optional
@@ -181,6 +183,7 @@ class Experiment:
     profiles: Mapping[str, Profile]
     load: Loader
     figures: tuple[Figure, ...]
+    paper: str
     perplexity: bool = False
     train_rows: int | None = None
     plain_seed_0: bool = False

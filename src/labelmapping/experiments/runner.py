@@ -21,9 +21,16 @@ from ..atomic import write_json
 from ..errors import ArgumentError, DataNotFoundError, RunMismatchError
 from ..learners import Ensemble, LearnerRecipe, RunFolder, train, train_with_refit
 from ..learners.recipe import Site
-from ..learners.site import answering_device, check_precision
+from ..learners.site import answering_device, check_accelerator, check_precision
 from .evaluation import sample_rows
-from .results import SPREAD, results_table, row_entry, save_figures, training_words
+from .results import (
+    SPREAD,
+    results_numbers,
+    results_table,
+    row_entry,
+    save_figures,
+    training_words,
+)
 from .rows import Experiment, Profile, Row, Task
 from .scores import TOP, Scores
 from .tables import machine, write_results
@@ -88,7 +95,7 @@ def reproduce(
     ArgumentError
         An argument breaks its rule; nothing is read or written.
     RunMismatchError
-        A folder was made with other settings or data; nothing is trained.
+        A row that is in the folder was made with other settings or data; nothing is trained.
     """
     chosen = experiment.profiles[check_choice("profile", profile, experiment.profiles)]
     chosen = chosen.changed(epochs, steps, learning_rate, precision)
@@ -96,6 +103,7 @@ def reproduce(
     if not names:
         raise ArgumentError("rows must name at least one row")
     picked = [experiment.row(name) for name in names]
+    check_accelerator(accelerator, here=True)
     for row in picked:
         check_precision(row.recipe(chosen), accelerator)  # and the recipe checks the settings
         if row.refit and chosen.epochs < 2:
@@ -108,6 +116,7 @@ def reproduce(
             work.check(row, seed)
     # In the table's order, whatever the order of training.
     found = work.known()
+    facts = {**task.facts, "the paper's figures": experiment.paper}
     results: dict[str, Any] = {}
     for seed in seeds:
         for row in picked:
@@ -121,14 +130,15 @@ def reproduce(
                 "training": training_words(row.recipe(chosen), chosen),
                 "seeds": ", ".join(map(str, sorted({s for of in found.values() for s in of}))),
                 "spread": SPREAD,
-                **task.facts,
+                **facts,
                 "train rows scored": work.n_train_rows,
                 "machine": " | ".join(
                     dict.fromkeys(e["machine"] for of in found.values() for e in of.values())
                 ),
                 "held_out": task.held_out,
-                "facts": list(task.facts),
+                "facts": list(facts),
                 "report": list(chosen.report),
+                "table": list(experiment.table),
                 "figures": [
                     {"name": f.name, "title": f.title, "rows": list(f.rows)}
                     for f in experiment.figures
@@ -139,7 +149,9 @@ def reproduce(
                     if entries
                 ],
             }
-            write_results(work.run_dir, results, results_table(results))
+            write_results(
+                work.run_dir, results, results_table(results), numbers=results_numbers(results)
+            )
             save_figures(work.run_dir, results)
     return results
 
@@ -150,6 +162,8 @@ def _read(file: Path) -> dict[str, Any]:
         content = json.loads(file.read_text(encoding="utf-8"))
         if not {"key", "entry"} <= content.keys():
             raise ValueError("it has no key and entry")
+        if not {"parameters", "seconds", "by_epoch"} <= content["entry"].keys():
+            raise ValueError("its entry has not parameters, seconds and by_epoch")
         # Runs of earlier versions did not note the machine.
         content["entry"].setdefault("machine", "not noted")
     except (AttributeError, ValueError) as error:
@@ -197,15 +211,19 @@ class _Work:
         """Of the first phase, where the code is learnt anew; else all are."""
         return max(1, self.profile.epochs // 4) if row.refit else self.profile.epochs
 
+    def begun(self, row: Row, seed: int) -> Path:
+        """The file that is there once a run has begun."""
+        return self.place(row, seed) / ("first" if row.refit else "") / "run.json"
+
     def known_recipe(self, row: Row, seed: int) -> LearnerRecipe | None:
         """The row's recipe; None where it has a code that is still to be fitted."""
         recipe = row.recipe(self.profile)
         if row.fit is None:
             return recipe
-        begun = self.place(row, seed) / ("first" if row.refit else "")
-        if not (begun / "run.json").exists():
+        begun = self.begun(row, seed)
+        if not begun.exists():
             return None
-        known = RunFolder.load(begun).recipe
+        known = RunFolder.load(begun.parent).recipe
         return replace(recipe, mapping=known.mapping, trunk_options=known.trunk_options)
 
     def recipe(self, row: Row, seed: int) -> LearnerRecipe:
@@ -250,8 +268,10 @@ class _Work:
             if name not in found or not seed.isdecimal():
                 continue
             row = self.experiment.row(name)
+            if not self.begun(row, int(seed)).exists():
+                continue
+            self.check(row, int(seed))  # a folder has one setting
             try:
-                self.check(row, int(seed))
                 known = self._measured(row, int(seed))
             except (ArgumentError, DataNotFoundError, RunMismatchError) as error:
                 logger.info("%s, seed %s, is not in the table: %s", name, seed, error)

@@ -50,17 +50,23 @@ def markdown_table(table: Table) -> str:
 
 
 def write_results(
-    folder: Path, results: dict[str, Any], table: Table, more: Mapping[str, Table] | None = None
+    folder: Path,
+    results: dict[str, Any],
+    table: Table,
+    more: Mapping[str, Table] | None = None,
+    *,
+    numbers: Table | None = None,
 ) -> None:
     """Write ``results.json``, ``results.csv`` and ``results.md``, each whole or not at all.
 
     The Markdown has every entry of `results` that is no list as a line, then the table. Those
-    in `more` follow under their names, and each is a ``results-NAME.csv``.
+    in `more` follow under their names, and each is a ``results-NAME.csv``. The CSV has `numbers`
+    in the place of the table where they are given.
     """
     further = more or {}
     write_json(folder / "results.json", results)
     for name, lines in {
-        "results": table,
+        "results": table if numbers is None else numbers,
         **{f"results-{n}": t for n, t in further.items()},
     }.items():
         text = io.StringIO()

@@ -261,7 +261,9 @@ class RunFolder:
         path = weights_file(self.learner_folder(learner), epoch)
         if not path.exists():
             kept = list(self.recipe.keep_epochs)
-            reason = "the learner is not finished" if epoch is None else f"epochs kept: {kept}"
+            reason = "the learner is not finished"
+            if epoch is not None:
+                reason = f"epochs kept: {kept}; put a copy of it back, or train in another folder"
             raise RunMismatchError(f"{path} is missing: {reason}")
         checksum = file_sha256(path)
         noted = self._content["sites"].get(learner_name(learner), {}).get("sha256", {})

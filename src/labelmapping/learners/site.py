@@ -17,6 +17,7 @@ from typing import Any
 import pytorch_lightning as pl
 import safetensors.torch
 import torch
+from pytorch_lightning.accelerators import AcceleratorRegistry
 from pytorch_lightning.utilities import rank_zero_only
 from torch import Tensor
 from torch.multiprocessing.spawn import ProcessRaisedException
@@ -40,6 +41,7 @@ from .site_progress import PROGRESS, ProgressFile
 __all__ = [
     "LearnerReport",
     "answering_device",
+    "check_accelerator",
     "check_precision",
     "check_trainer_options",
     "learner_name",
@@ -197,6 +199,33 @@ def train_learner(
         files.checkpoint.unlink(missing_ok=True)
     trainer.strategy.barrier("the weights are there")
     return report
+
+
+def check_accelerator(accelerator: str, *, here: bool) -> None:
+    """Refuse a name that Lightning does not know, and, if training is `here`, what is not there.
+
+    Raises
+    ------
+    ArgumentError
+        As above; the message has the names that would do.
+    """
+    known = ("auto", "gpu", *sorted(AcceleratorRegistry.available_accelerators()))
+    check_choice("accelerator", accelerator, known)
+    if not here or accelerator == "auto":
+        return
+    there = [name for name in known[2:] if _has(name)]
+    if not set(("cuda", "mps") if accelerator == "gpu" else (accelerator,)) & set(there):
+        raise ArgumentError(
+            f"accelerator must be auto or one that this machine has, {', '.join(there)}; "
+            f"got {accelerator!r}"
+        )
+
+
+def _has(accelerator: str) -> bool:
+    try:
+        return bool(AcceleratorRegistry.get(accelerator).is_available())
+    except ImportError:  # of a package that speaks to it
+        return False
 
 
 def check_precision(recipe: LearnerRecipe, accelerator: str) -> None:

@@ -24,6 +24,7 @@ from .recipe import LearnerRecipe, Site
 from .run import UNDER_WAY, RunFolder
 from .site import (
     LearnerReport,
+    check_accelerator,
     check_precision,
     check_trainer_options,
     learner_name,
@@ -106,7 +107,8 @@ def train(
     Raises
     ------
     ArgumentError
-        The recipe does not fit the data or cannot be built; nothing is written.
+        The recipe does not fit the data or cannot be built, or there is no such accelerator;
+        nothing is written.
     RunInUseError
         Another process trains in the folder.
     RunMismatchError
@@ -142,6 +144,7 @@ def train(
     if callbacks is not None and not isinstance(executor, SerialExecutor | None):
         raise ArgumentError("callbacks must be None with an executor of other processes")
     as_integer("retries", retries, 0)
+    check_accelerator(accelerator, here=isinstance(executor, SerialExecutor | None))
     if isinstance(executor, SerialExecutor | None):
         check_precision(recipe, accelerator)  # else the workers' machines decide
     options = _options_of_one_start(trainer_options)

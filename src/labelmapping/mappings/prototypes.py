@@ -165,7 +165,12 @@ def _moments(
     if not squares:
         return (sums / counts[:, None]).astype(np.float32), None
     means = sums / counts[:, None]
-    covariance = (products - sums.T @ means) / counts.sum()
+    scatter = products - sums.T @ means
+    # Of rows that equal their class's mean only rounding is left, and it has no directions.
+    rounding = 4 * np.finfo(np.float64).eps * np.sqrt(counts.sum()) * np.trace(products)
+    if counts.max() == 1 or np.trace(scatter) <= rounding:
+        scatter = np.zeros_like(scatter)
+    covariance = scatter / counts.sum()
     return (means + origin).astype(np.float32), (covariance + covariance.T) / 2
 
 

@@ -1,6 +1,6 @@
 """Figure 6, mixed code of 2 sites: modulo 11 and 13.
 
-Command: labelmapping reproduce cifar100 --rows mixed-2 --profile cpu
+Command: labelmapping reproduce cifar100 --rows mixed-2 --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 2 min, cpu 14 min, paper 1.2 h
 The paper's value: curves only, no numbers
 """

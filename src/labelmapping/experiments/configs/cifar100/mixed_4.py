@@ -1,6 +1,6 @@
 """Figure 6, mixed code of 4 sites: modulo 11, 13, 17 and 19.
 
-Command: labelmapping reproduce cifar100 --rows mixed-4 --profile cpu
+Command: labelmapping reproduce cifar100 --rows mixed-4 --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 4 min, cpu 28 min, paper 2.4 h; less what mixed-3 has trained
 The paper's value: curves only, no numbers
 """

@@ -1,6 +1,6 @@
 """Figure 6, mixed code of 5 sites: modulo 11, 13, 17, 19 and 23.
 
-Command: labelmapping reproduce cifar100 --rows mixed-5 --profile cpu
+Command: labelmapping reproduce cifar100 --rows mixed-5 --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 5 min, cpu 35 min, paper 3.0 h; less what mixed-4 has trained
 The paper's value: curves only, no numbers
 """

@@ -1,6 +1,6 @@
 """Figures 5 and 7, simplex code of 3 sites: p = 11.
 
-Command: labelmapping reproduce cifar100 --rows simplex-3 --profile cpu
+Command: labelmapping reproduce cifar100 --rows simplex-3 --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 3 min, cpu 21 min, paper 1.8 h
 The paper's value: curves only, no numbers
 """

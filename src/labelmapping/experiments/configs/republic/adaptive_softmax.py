@@ -1,6 +1,6 @@
 """Ours: one-hot input, adaptive softmax.
 
-Command: labelmapping reproduce republic --rows adaptive-softmax --profile cpu
+Command: labelmapping reproduce republic --rows adaptive-softmax --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 1 min, cpu and paper 12 min
 The paper's value: none, a row of our own
 """

@@ -1,6 +1,6 @@
 """Table 4, cut-off at 724: the 723 most frequent words, and one symbol for the rest.
 
-Command: labelmapping reproduce republic --rows cut-off --profile cpu
+Command: labelmapping reproduce republic --rows cut-off --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 1 min, cpu and paper 9 min
 The paper's value: .0589 .1076 .1245 .1272 .1321 after 2, 4, 6, 8, 10 epochs
 """

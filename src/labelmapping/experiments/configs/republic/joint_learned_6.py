@@ -2,7 +2,7 @@
 
 From which words stand near which others in the training part; alphabets of 127.
 
-Command: labelmapping reproduce republic --rows joint-learned-6 --profile cpu
+Command: labelmapping reproduce republic --rows joint-learned-6 --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 1 min, cpu and paper 11 min
 The paper's value: none, a row of our own
 """

@@ -1,6 +1,6 @@
 """Table 4, mixed code of 6 sites in, 2 sites out.
 
-Command: labelmapping reproduce republic --rows mixed-6-2 --profile cpu
+Command: labelmapping reproduce republic --rows mixed-6-2 --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 1 min, cpu and paper 22 min
 The paper's value: .1331 .1402 .1366 .1358 .1189 after 2, 4, 6, 8, 10 epochs
 """

@@ -2,7 +2,7 @@
 
 Noise by frequency, with the log-Q correction: the method's best known form.
 
-Command: labelmapping reproduce republic --rows negative-sampling --profile cpu
+Command: labelmapping reproduce republic --rows negative-sampling --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 1 min, cpu and paper 10 min
 The paper's value: .0480 .0580 .0580 .0580 .0580 after 2, 4, 6, 8, 10 epochs
 """

@@ -2,7 +2,7 @@
 
 The paper prints 2.9E6 parameters; its architecture has 2,050,559.
 
-Command: labelmapping reproduce republic --rows one-hot --profile cpu
+Command: labelmapping reproduce republic --rows one-hot --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 1 min, cpu and paper 11 min
 The paper's value: .0946 .1265 .1379 .1471 .1540 after 2, 4, 6, 8, 10 epochs
 """

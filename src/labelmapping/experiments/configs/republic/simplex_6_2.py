@@ -1,6 +1,6 @@
 """Table 4, simplex code of 6 sites in, 2 sites out.
 
-Command: labelmapping reproduce republic --rows simplex-6-2 --profile cpu
+Command: labelmapping reproduce republic --rows simplex-6-2 --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 1 min, cpu and paper 22 min
 The paper's value: .1453 .1505 .1531 .1522 .1444 after 2, 4, 6, 8, 10 epochs
 """

@@ -1,6 +1,6 @@
 """Table 4, simplex code of 6 sites in, 4 sites out.
 
-Command: labelmapping reproduce republic --rows simplex-6-4 --profile cpu
+Command: labelmapping reproduce republic --rows simplex-6-4 --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 2 min, cpu and paper 44 min, less what simplex-6-2 has trained
 The paper's value: .1586 .1685 .1759 .1805 .1832 after 2, 4, 6, 8, 10 epochs
 """

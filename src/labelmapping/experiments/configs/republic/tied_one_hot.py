@@ -2,7 +2,7 @@
 
 The embedding is as wide as the last layer: 100, not 150.
 
-Command: labelmapping reproduce republic --rows tied-one-hot --profile cpu
+Command: labelmapping reproduce republic --rows tied-one-hot --profile cpu --data-dir DIR
 Time on 2 CPU cores: quick 1 min, cpu and paper 11 min
 The paper's value: none, a row of our own
 """
