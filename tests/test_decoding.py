@@ -2,10 +2,12 @@
 
 import tracemalloc
 from collections.abc import Callable, Sequence
+from functools import partial
 from typing import Any
 
 import numpy as np
 import pytest
+import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from numba import config
@@ -536,6 +538,35 @@ def test_bad_priors_are_refused(prior: Any, text: str) -> None:
     with pytest.raises(ArgumentError) as error:
         decode_topk(MIXED, shapes(), 1, prior=prior)
     assert text in str(error.value)
+
+
+@pytest.mark.parametrize(
+    "prior", [["a"] * 1000, np.zeros(1000, complex), lambda ids: [None] * len(ids)]
+)
+def test_priors_that_are_no_numbers_are_refused(prior: Any) -> None:
+    with pytest.raises(ArgumentTypeError, match="prior must be real numbers, got an array of"):
+        decode_topk(MIXED, shapes(), 1, prior=prior)
+
+
+def taken(values: torch.Tensor, ids: NDArray[np.int64]) -> Any:
+    return values[torch.as_tensor(ids)]
+
+
+def test_a_prior_function_may_return_tensors() -> None:
+    weights = torch.linspace(-1, 0, 1000, requires_grad=True)
+    for dtype in (torch.float32, torch.bfloat16):
+        tensor = weights.to(dtype)
+        found = decode_topk(MIXED, shapes(), 5, prior=partial(taken, tensor))
+        wanted = decode_topk(MIXED, shapes(), 5, prior=tensor.detach().double().numpy())
+        assert found.ids.tolist() == wanted.ids.tolist()
+
+
+@pytest.mark.parametrize("change", [np.asarray("a"), np.asarray(1j), np.asarray(None)])
+def test_log_probs_that_are_no_numbers_are_refused(change: NDArray[Any]) -> None:
+    arrays: list[Any] = shapes()
+    arrays[1] = np.broadcast_to(change, arrays[1].shape)
+    with pytest.raises(ArgumentTypeError, match="site_log_probs of site 1 must be real numbers"):
+        decode_topk(MIXED, arrays, 1)
 
 
 def test_a_bad_prior_is_named_by_class_in_any_block(monkeypatch: pytest.MonkeyPatch) -> None:

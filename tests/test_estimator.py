@@ -387,7 +387,13 @@ def test_N08_new_classes_get_the_next_codewords_and_the_others_stay() -> None:
     room = capacity - 4
     with pytest.raises(ValueError, match=rf"at most {room} new classes.*max_classes"):
         model.partial_fit(np.zeros((capacity, X.shape[1])), np.arange(100, 100 + capacity))
+    words = np.arange(100, 100 + capacity).astype(str)
+    with pytest.raises(ArgumentTypeError, match="must have labels of one type"):
+        model.partial_fit(np.zeros((capacity, X.shape[1])), words)
     assert model.classes_.tolist() == [5, 6, 7, 8]
+    learnt = LabelMappingClassifier(GaussianNB(), mapping="learned").fit(X, y)
+    with pytest.raises(ArgumentError, match="no new classes with a learnt code, and 1 are new"):
+        learnt.partial_fit(X, np.where(y == 8, 7, y))
     # Codes asked for at the start.
     listed = LabelMappingClassifier(SGDClassifier(loss="log_loss"), random_state=0)
     listed.partial_fit(X, y, classes=range(20))
@@ -434,8 +440,10 @@ def test_class_weights_follow_labels_and_not_codewords() -> None:
     model.set_params(class_weight="balanced")
     with pytest.raises(ArgumentError, match='"balanced" needs all rows at once'):
         model.partial_fit(X, ["a", "b", "c"])
-    with pytest.raises(ArgumentError, match="class_weight must be at least 0, got -1"):
-        LabelMappingClassifier(GaussianNB(), class_weight={"a": -1.0}).fit(X, ["a", "b", "a"])
+    weights: list[Any] = [-1.0, np.inf, np.nan, "a", "1", None, [1.0, 2.0]]
+    for weight in weights:
+        with pytest.raises(ArgumentError, match=r"class_weight must be finite .* of 'a' it is "):
+            LabelMappingClassifier(GaussianNB(), class_weight={"a": weight}).fit(X, ["a", "b", "a"])
 
 
 @pytest.mark.parametrize("fault", ["weight", "width", "site 1"])
@@ -496,6 +504,14 @@ def test_given_mappings_are_grown_or_refused() -> None:
     assert LabelMappingClassifier(nearest(), mapping=SimplexMapping(40, 3)).fit(X, y).mapping_ == (
         SimplexMapping(30, 3, field_order=7)
     )
+    # A binary code for fewer classes is shorter: it is refused, not put in the given one's place.
+    for kind in ("binary", "bch", "hadamard"):
+        with pytest.raises(ArgumentError, match="of y, and has 100; a code of this kind for 30"):
+            LabelMappingClassifier(nearest(), mapping=EcocMapping(100, kind)).fit(X, y)
+    roomy = SimplexMapping(100, 3, field_order=11)
+    model = LabelMappingClassifier(nearest(), mapping=roomy, max_classes=121).fit(X, y)
+    assert model.mapping_.capacity == 121
+    assert (model.mapping_.encode(range(30)) == roomy.encode(range(30))).all()
     with pytest.raises(ArgumentError, match="capacity"):
         LabelMappingClassifier(nearest(), mapping=SimplexMapping(9, 3, field_order=3)).fit(X, y)
     table = LearnedMapping.fit(X, 3, seed=0)

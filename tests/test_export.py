@@ -39,6 +39,7 @@ from labelmapping.nn import (
     AdaptiveSoftmaxHead,
     ClassHead,
     CutoffHead,
+    HuffmanHead,
     LabelMappingEmbedding,
     LabelMappingHead,
     MachHead,
@@ -67,6 +68,7 @@ HEADS: dict[str, Callable[[], ClassHead]] = {
     "negative sampling": lambda: NegativeSamplingHead(16, CODE, class_counts=COUNTS),
     "cut-off": lambda: CutoffHead(16, CODE, n_symbols=9, class_counts=COUNTS),
     "adaptive": lambda: AdaptiveSoftmaxHead(16, CODE, cutoffs=[20, 40], class_counts=COUNTS),
+    "Huffman": lambda: HuffmanHead(16, CODE, class_counts=COUNTS),
     "two levels": lambda: TwoLevelHead(16, CODE, class_counts=COUNTS),
 }
 

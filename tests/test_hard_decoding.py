@@ -92,7 +92,7 @@ def test_a_hundred_million_classes() -> None:
     ("changes", "error", "message"),
     [
         ({"symbols": [1, 2, 3]}, ArgumentError, r"symbols must have shape \(B, 5\)"),
-        ({"symbols": [[1, 2, 31, 3, 4]]}, ArgumentError, r"symbols of site 2 .* is 31"),
+        ({"symbols": [[1, 2, 31, 3, 4]]}, ArgumentError, r"site 2 .* in row 0 it is 31"),
         ({"symbols": [[1.0, 2, 3, 4, 5]]}, ArgumentTypeError, "symbols of site 0 must be integers"),
         ({"erased": [True] * 4}, ArgumentError, r"erased must be bools of shape \(5,\)"),
         ({"erased": [1, 0, 0, 0, 0]}, ArgumentError, "erased must be bools"),
@@ -104,6 +104,18 @@ def test_what_is_refused(changes: dict[str, Any], error: type[Exception], messag
     arguments: dict[str, Any] = {"symbols": [[1, 2, 3, 4, 5]]} | changes
     with pytest.raises(error, match=message):
         decode_symbols(CODES[0], **arguments)
+
+
+def test_a_wrong_symbol_is_found_by_its_row() -> None:
+    mapping = CODES[0]
+    symbols = mapping.encode([5, 7, 9])
+    erased = np.zeros(symbols.shape, bool)
+    erased[0, 0] = True
+    symbols[0, 0] = 999  # not looked at
+    assert decode_symbols(mapping, symbols, erased=erased).ids[:, 0].tolist() == [5, 7, 9]
+    symbols[1, 0] = -1
+    with pytest.raises(ArgumentError, match=r"site 0 must lie in 0\..*in row 1 it is -1"):
+        decode_symbols(mapping, symbols, erased=erased)
 
 
 def test_too_few_sites_says_how_many_classes_share_an_answer() -> None:

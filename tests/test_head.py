@@ -408,6 +408,26 @@ def test_log_prob_gives_gradients_and_is_in_float32_at_least() -> None:
     assert all(p.grad is not None and p.grad.any() for p in head.parameters())
 
 
+@pytest.mark.parametrize("mapping", [CODE, TABLE, TERNARY], ids=lambda m: m.kind)
+def test_log_prob_in_blocks_is_that_of_one(
+    mapping: LabelMapping, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    head, (features, _) = new_head(mapping=mapping), draw_batch((3,))
+
+    def gradients() -> list[torch.Tensor]:
+        head.zero_grad()
+        torch.autograd.backward(head.log_prob(features)[:, ::7].square().sum())
+        return [p.grad for p in head.parameters() if p.grad is not None]
+
+    whole, expected = head.log_prob(features), gradients()
+    monkeypatch.setattr("labelmapping.nn.head.BLOCK", mapping.n_classes // 3)
+    with torch.no_grad():
+        torch.testing.assert_close(head.log_prob(features), whole)
+        assert head.log_prob(features[:0]).shape == (0, mapping.n_classes)
+    torch.testing.assert_close(head.log_prob(features), whole)
+    torch.testing.assert_close(gradients(), expected, rtol=1e-4, atol=1e-4)
+
+
 def test_log_prob_above_a_gibibyte_is_refused() -> None:
     head = new_head(mapping=HUGE)
     with pytest.raises(

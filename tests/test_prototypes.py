@@ -12,6 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.typing import NDArray
 
+from labelmapping import LearnedMapping
 from labelmapping.errors import ArgumentError, ArgumentTypeError
 from labelmapping.mappings import class_means, class_statistics
 from labelmapping.mappings.prototypes import WIDEST
@@ -102,6 +103,46 @@ def test_batches_that_do_not_fit_are_refused(batches: object, words: str) -> Non
 def test_single_rows_do_not_scatter() -> None:
     rows = np.random.default_rng(0).normal(size=(9, 3))
     assert np.abs(class_statistics([(rows, np.arange(9))], 9).covariance).max() < 1e-15
+
+
+@pytest.mark.parametrize("rows_a_class", [1, 3])
+def test_rows_that_equal_their_mean_do_not_scatter(rows_a_class: int) -> None:
+    """Only rounding is left of them, which `LearnedMapping.fit` would refuse or divide by."""
+    rng = np.random.default_rng(0)
+    for scale in (1e-6, 1.0, 1e6):
+        rows = np.repeat(scale * rng.normal(size=(300, 20)), rows_a_class, axis=0)
+        ids = np.repeat(np.arange(300), rows_a_class)
+        seen = class_statistics(in_batches(rows, ids, 77), 300)
+        assert not seen.covariance.any()
+        fitted = LearnedMapping.fit(seen.means, 3, covariance=seen.covariance, seed=0)
+        assert fitted == LearnedMapping.fit(seen.means, 3, seed=0)
+
+
+@pytest.mark.parametrize("bad", [np.nan, np.inf])
+@pytest.mark.parametrize("sparse", [False, True])
+def test_a_row_that_is_not_finite_is_named(bad: float, sparse: bool) -> None:
+    rows = np.eye(6)
+    rows[4, 1] = bad
+    batches = [(r, i) for r, i in ((rows[:3], [0, 1, 2]), (rows[3:], [0, 1, 2]))]
+    if sparse:
+        batches = [(scipy.sparse.csr_array(r), i) for r, i in batches]
+    for means in (class_means, class_statistics):
+        with pytest.raises(ArgumentError, match=f"row 1 of batch 1, of class 1, has {bad}"):
+            means(batches, 3)
+
+
+def test_tensors_of_networks_are_prototypes() -> None:
+    layer = torch.nn.Linear(4, 100)
+    fitted = LearnedMapping.fit(layer.weight, 4, seed=0)
+    assert fitted == LearnedMapping.fit(layer.weight.detach().numpy(), 4, seed=0)
+    rounded = layer.weight.bfloat16()
+    assert LearnedMapping.fit(rounded, 4, seed=0) == LearnedMapping.fit(
+        rounded.detach().float().numpy(), 4, seed=0
+    )
+    ids = torch.arange(100)
+    assert np.array_equal(
+        class_statistics([(rounded, ids)], 100).means, class_means([(rounded.float(), ids)], 100)
+    )
 
 
 def test_scatter_needs_few_columns() -> None:

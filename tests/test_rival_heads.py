@@ -152,6 +152,28 @@ def test_where_nothing_counts_the_loss_is_0_and_so_are_all_gradients(
 
 
 @every_head
+def test_rows_of_weight_0_may_be_anything(make: Make) -> None:
+    head = make(hidden=D)
+    features, target = torch.randn(3, D), torch.tensor([0, 1, 2])
+    weights = torch.tensor([1.0, 0.0, 2.0])
+    whole = features.clone().requires_grad_()
+    torch.manual_seed(0)
+    expected = head(whole, target, sample_weight=weights).loss
+    expected.backward()
+    gradients = {name: p.grad for name, p in head.named_parameters()}
+    head.zero_grad()
+    features[1, 0], features[1, 1] = math.nan, math.inf
+    features.requires_grad_()
+    torch.manual_seed(0)
+    loss = head(features, target, sample_weight=weights).loss
+    torch.testing.assert_close(loss, expected)
+    loss.backward()
+    for name, parameter in head.named_parameters():
+        torch.testing.assert_close(parameter.grad, gradients[name])
+    torch.testing.assert_close(features.grad, whole.grad)
+
+
+@every_head
 def test_every_parameter_has_a_gradient_whatever_the_targets(make: Make) -> None:
     head = make(hidden=D)
     head(torch.randn(2, D), torch.tensor([0, 0])).loss.backward()

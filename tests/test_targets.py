@@ -24,10 +24,10 @@ def test_several_true_classes_share_the_weight_of_their_row() -> None:
     assert targets.ids.tolist() == [[3, 0, 5], [0, 0, 0], [7, 7, 7]]
     expected = torch.tensor([[1 / 2, 0, 1 / 2], [0, 0, 0], [1 / 3] * 3], dtype=torch.float64)
     assert torch.equal(targets.weights, expected)  # thirds to the last bit of float64
-    left_out = targets.left_out()
-    assert left_out is not None
-    assert left_out.tolist() == [[False], [True], [False]]
-    assert read([3, 4], (2,)).left_out() is None
+    rows = torch.tensor([[1.0, torch.nan], [2.0, torch.inf], [3.0, 4.0]])
+    assert targets.counted(rows)[1:].tolist() == [[0, 0], [3, 4]]
+    assert targets.counted(rows)[0, 1].isnan()
+    assert read([3, 4], (2,)).counted(rows) is rows
 
 
 def test_class_and_sample_weights_multiply() -> None:

@@ -159,17 +159,24 @@ def _given(wish: CodeWish, n_classes: int) -> ChosenCode:
 
 
 def _with_classes(mapping: LabelMapping, n_classes: int) -> LabelMapping:
-    """The mapping with N classes: grown, or the same recipe for fewer."""
+    """The mapping with N classes: grown, or its first codewords by the same recipe."""
     if mapping.n_classes == n_classes:
         return mapping
     if mapping.n_classes < n_classes:
         return mapping.grow(n_classes)
+    refusal = f"mapping must have the {n_classes} classes of y, and has {mapping.n_classes}"
     try:
-        return LabelMapping.from_config({**mapping.to_config(), "n_classes": n_classes})
+        fewer = LabelMapping.from_config({**mapping.to_config(), "n_classes": n_classes})
     except ArgumentError as error:
+        raise ArgumentError(refusal) from error
+    # Where the length follows from N (binary codes) the recipe for fewer is another code.
+    ids = np.arange(n_classes)
+    same = fewer.alphabet_sizes == mapping.alphabet_sizes and fewer.capacity == mapping.capacity
+    if not (same and np.array_equal(fewer.encode(ids), mapping.encode(ids))):
         raise ArgumentError(
-            f"mapping must have the {n_classes} classes of y, and has {mapping.n_classes}"
-        ) from error
+            f"{refusal}; a code of this kind for {n_classes} classes has other codewords"
+        )
+    return fewer
 
 
 def _learned(

@@ -453,6 +453,13 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
         if len(new) == 0:
             return _Grown(self.classes_, self.class_ids_, self.mapping_)
         total = len(self.classes_) + len(new)
+        merged, places = np.unique(_joined(self.classes_, new), return_inverse=True)
+        if self.mapping_.kind == "learned":
+            raise ArgumentError(
+                f"y must have no new classes with a learnt code, and {len(new)} are new: it places "
+                'a class by a prototype, which partial_fit has not; with mapping="auto" and '
+                'max_classes, "simplex" or "mixed" there is room for new ones'
+            )
         try:
             grown = self.mapping_.grow(total)
         except ArgumentError as error:
@@ -462,7 +469,6 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
                 f"room by max_classes before the first partial_fit ({error})"
             ) from error
         ids = np.concatenate([self.class_ids_, np.arange(len(self.classes_), total)])
-        merged, places = np.unique(_joined(self.classes_, new), return_inverse=True)
         class_ids = np.empty(total, np.int64)
         class_ids[places] = ids
         return _Grown(merged, class_ids, grown)
@@ -493,11 +499,7 @@ class LabelMappingClassifier(MetaEstimatorMixin, ClassifierMixin, BaseEstimator)
         elif self.class_weight:
             # Labels of the dict that y does not have are an error that names them.
             places = labels.encode(list(self.class_weight), "class_weight")
-            factors[places] = list(self.class_weight.values())
-            if not (factors >= 0).all():
-                raise ArgumentError(
-                    f"class_weight must be at least 0, got {min(self.class_weight.values())}"
-                )
+            factors[places] = [_factor(label, v) for label, v in self.class_weight.items()]
         factors = factors[ids]
         return factors if weights is None else weights * factors
 
@@ -682,6 +684,18 @@ def _on_one_thread(work: Any, *arguments: Any) -> FittedSite:
     with one_thread():
         site: FittedSite = work(*arguments)
     return site
+
+
+def _factor(label: Any, weight: Any) -> float:
+    try:
+        factor = np.nan if isinstance(weight, (str, bytes)) else float(weight)
+    except (TypeError, ValueError):
+        factor = np.nan
+    if not 0 <= factor < np.inf:
+        raise ArgumentError(
+            f"class_weight must be finite numbers of at least 0; of {label!r} it is {weight!r}"
+        )
+    return factor
 
 
 def _joined(a: NDArray[Any], b: NDArray[Any]) -> NDArray[Any]:

@@ -8,8 +8,8 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import as_class_ids, as_integer, check_choice
-from ..errors import ArgumentError
+from ..arguments import as_integer, check_choice
+from ..errors import ArgumentError, ArgumentTypeError
 from ..mappings import EcocMapping, LabelMapping
 from .api import decode_topk
 
@@ -94,6 +94,18 @@ def decode_symbols(
         np.empty((len(array), k), np.int64),
         np.empty(len(array), np.bool_),
     )
+    for site, size in enumerate(mapping.alphabet_sizes):
+        column = np.where(gone[:, site], 0, array[:, site])
+        if not np.issubdtype(column.dtype, np.integer):
+            raise ArgumentTypeError(
+                f"symbols of site {site} must be integers, got an array of {array.dtype}"
+            )
+        bad = np.flatnonzero((column < 0) | (column >= size))
+        if bad.size:
+            raise ArgumentError(
+                f"symbols of site {site} must lie in 0..{size - 1}: in row {bad[0]} it is "
+                f"{column[bad[0]]}"
+            )
     patterns, pattern_of = np.unique(gone, axis=0, return_inverse=True)
     for number, pattern in enumerate(patterns):
         rows = np.flatnonzero(pattern_of.reshape(-1) == number)
@@ -101,9 +113,8 @@ def decode_symbols(
         votes = []
         for site in sites:
             size = mapping.alphabet_sizes[site]
-            column = as_class_ids(f"symbols of site {site}", array[rows, site], size)
             vote = np.full((rows.size, size), -1.0, np.float32)
-            vote[np.arange(rows.size), column] = 0.0
+            vote[np.arange(rows.size), array[rows, site]] = 0.0
             votes.append(vote)
         if len(sites) < mapping.dimension:
             raise ArgumentError(

@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from ..arguments import as_class_ids
-from ..errors import ArgumentError
+from ..errors import ArgumentError, ArgumentTypeError
 from ..mappings import LabelMapping
 from .codes import CodeArrays, code_arrays
 
@@ -118,7 +118,7 @@ class Problem:
             rows = slice(start, min(start + step, self.n_rows))
             arrays = []
             for site, given in zip(self.sites, self._given, strict=True):
-                array = _as_float64(given[rows])
+                array = _as_float64(f"site_log_probs of site {site}", given[rows])
                 if array.size and not array.max() < np.inf:  # a NaN is its own maximum
                     bad = np.isnan(array) | (array == np.inf)
                     row, symbol = np.argwhere(bad)[0]
@@ -178,10 +178,26 @@ def _check_shapes(
     return n_rows
 
 
-def _as_float64(given: Any) -> NDArray[np.float64]:
-    if hasattr(given, "detach"):  # a torch tensor; bfloat16 has no numpy type
-        given = given.detach().cpu().double().numpy()
-    return np.asarray(given, dtype=np.float64)
+def _as_array(name: str, given: Any) -> NDArray[Any]:
+    """Real numbers as an array, of a torch tensor's type where numpy has it.
+
+    Raises
+    ------
+    ArgumentTypeError
+        They are complex, text or objects.
+    """
+    if hasattr(given, "detach"):
+        given = given.detach().cpu()
+        # bfloat16 has no numpy type
+        given = (given.double() if str(given.dtype) == "torch.bfloat16" else given).numpy()
+    array = np.asarray(given)
+    if array.dtype.kind not in "fiub":
+        raise ArgumentTypeError(f"{name} must be real numbers, got an array of {array.dtype}")
+    return array
+
+
+def _as_float64(name: str, given: Any) -> NDArray[np.float64]:
+    return _as_array(name, given).astype(np.float64, copy=False)
 
 
 def _check_allowed(
@@ -213,7 +229,7 @@ def _check_allowed(
 
 
 def _called(function: ClassPrior, ids: NDArray[np.int64]) -> NDArray[np.float64]:
-    values = np.asarray(function(ids.copy()), dtype=np.float64)
+    values = _as_float64("prior", function(ids.copy()))
     if values.shape != ids.shape:
         raise ArgumentError(f"prior must return shape {ids.shape}, got {values.shape}")
     return values
@@ -229,9 +245,7 @@ def _values(function: ClassPrior, n_classes: int) -> NDArray[np.float64]:
 
 
 def _check_dense_prior(prior: Any, n_classes: int) -> tuple[NDArray[np.floating], float]:
-    if hasattr(prior, "detach"):
-        prior = _as_float64(prior)
-    dense = np.asarray(prior)
+    dense = _as_array("prior", prior)
     if dense.shape != (n_classes,):
         raise ArgumentError(f"prior must have shape ({n_classes},), got {dense.shape}")
     dense = np.ascontiguousarray(dense)

@@ -191,6 +191,14 @@ def _checked(
                 f"{number} has {ids.size} ids and shape {tuple(rows.shape)}"
             )
         width = rows.shape[1]
+        values = rows.data if hasattr(rows, "tocsr") else rows
+        if np.issubdtype(values.dtype, np.floating) and not np.isfinite(values).all():
+            dense = rows.toarray() if hasattr(rows, "tocsr") else rows
+            row = int(np.argmin(np.isfinite(dense).all(axis=1)))
+            raise ArgumentError(
+                f"batches must be finite: row {row} of batch {number}, of class {ids[row]}, has "
+                f"{dense[row][~np.isfinite(dense[row])][0]}"
+            )
         yield rows, ids
 
 
@@ -203,7 +211,7 @@ def as_prototypes(prototypes: ArrayLike, name: str = "prototypes") -> NDArray[An
         They are no numbers, no matrix, not finite or beyond 1e30 (with the row).
     """
     try:
-        array = np.asarray(prototypes)
+        array = np.asarray(_plain(prototypes))
     except ValueError as error:  # rows of different lengths
         raise ArgumentError(f"{name} must be a matrix: {error}") from error
     if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
@@ -224,4 +232,8 @@ def as_prototypes(prototypes: ArrayLike, name: str = "prototypes") -> NDArray[An
 
 
 def _plain(values: Any) -> Any:
-    return values.detach().cpu().numpy() if hasattr(values, "detach") else values
+    """A torch tensor as an array; what numpy has no type for, as bfloat16, in float32."""
+    if not hasattr(values, "detach"):
+        return values
+    tensor = values.detach().cpu()
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()

@@ -170,10 +170,7 @@ class ClassHead(RecipeState, ABC):
             sample_weight=sample_weight,
             check=self.check_targets,
         )
-        # A left-out row's NaN would come back in the gradients of the weights, as 0 x NaN.
-        rows = input.reshape(len(targets.ids), self.in_features)
-        if (left_out := targets.left_out()) is not None:
-            rows = rows.masked_fill(left_out, 0)
+        rows = targets.counted(input.reshape(len(targets.ids), self.in_features))
         log_probs, losses = self._target_losses(self.hidden(rows), targets)
         return HeadOutput(log_probs.reshape(targets.shape), targets.reduce(losses, self.reduction))
 
@@ -198,7 +195,8 @@ class ClassHead(RecipeState, ABC):
         Raises
         ------
         ArgumentError
-            The result would take more than 1 GiB; `topk` has no such limit.
+            The result would take more than 1 GiB (to compute it, a code takes about two and a
+            half times that, and four times with gradients); `topk` has no such limit.
         """
         self.check_input(input)
         n_rows = input.shape[:-1].numel()

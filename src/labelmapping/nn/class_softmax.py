@@ -20,7 +20,7 @@ from ..decoding import decode_topk
 from .codewords import CodewordEncoder
 from .targets import Targets
 
-__all__ = ["ClassNormalization", "by_symbol", "class_blocks", "class_log_probs", "class_scores"]
+__all__ = ["ClassNormalization", "all_class_scores", "class_log_probs"]
 
 
 @dataclass(frozen=True)
@@ -110,6 +110,46 @@ def class_scores(table: Tensor, symbols: Tensor, encoder: CodewordEncoder) -> Te
     if encoder.abstains:
         rows = rows.masked_fill(symbols < 0, len(table) - 1)
     return F.embedding_bag(rows, table, mode="sum")
+
+
+def all_class_scores(logits: Tensor, encoder: CodewordEncoder, block: int) -> Tensor:
+    """All classes' scores (R, N): of logits (R, sum of q_i).
+
+    Beside the result it takes memory for one block of classes; for the gradient each block's
+    symbols are computed again, but in a compiled graph.
+    """
+    table = by_symbol(logits, encoder)
+    if block >= encoder.mapping.n_classes or torch.compiler.is_compiling():
+        blocks = class_blocks(encoder, block, logits.device)
+        return torch.cat([class_scores(table, symbols, encoder) for symbols in blocks]).t()
+    return _AllClassScores.apply(table, encoder, block)  # type: ignore[no-any-return]
+
+
+class _AllClassScores(torch.autograd.Function):
+    """`all_class_scores` in blocks of classes, forwards and backwards."""
+
+    @staticmethod
+    def forward(ctx: Any, table: Tensor, encoder: CodewordEncoder, block: int) -> Tensor:
+        ctx.encoder, ctx.block = encoder, block
+        ctx.save_for_backward(table)
+        scores = table.new_empty(table.shape[1], encoder.mapping.n_classes)
+        blocks = class_blocks(encoder, block, table.device)
+        for part, symbols in zip(torch.split(scores, block, 1), blocks, strict=True):
+            part.copy_(class_scores(table, symbols, encoder).t())
+        return scores
+
+    @staticmethod
+    @torch.autograd.function.once_differentiable
+    def backward(ctx: Any, *grads: Tensor) -> tuple[Tensor, None, None]:
+        (table,) = ctx.saved_tensors
+        gradient = torch.zeros_like(table)
+        blocks = class_blocks(ctx.encoder, ctx.block, table.device)
+        for part, symbols in zip(torch.split(grads[0], ctx.block, 1), blocks, strict=True):
+            with torch.enable_grad():
+                leaf = table.detach().requires_grad_()
+                scores = class_scores(leaf, symbols, ctx.encoder)
+            gradient += torch.autograd.grad(scores, leaf, part.t())[0]
+        return gradient, None, None
 
 
 def log_partition(logits: Tensor, encoder: CodewordEncoder, block_bytes: int) -> Tensor:

@@ -44,7 +44,9 @@ class LabelMappingEmbedding(RecipeState):
         padding out, a GPU is waited for.
     tied_to : LabelMappingHead, optional
         Share this head's last layer: same mapping, all sites, and as wide as `embedding_dim`.
-        `weight` is then the head's parameter, as it was drawn there, where it lies.
+        `weight` is then the head's parameter, as it was drawn there, where it lies. As with any
+        parameter of two names in torch, what replaces parameters one by one unties them:
+        ``load_state_dict(assign=True)``, ``to_empty`` from the meta device.
     check_ids : bool, default True
         Whether ids and offsets out of range are refused, for which a GPU is waited for.
         Unchecked ids embed other classes without a word.

@@ -107,15 +107,10 @@ def label_mapping_cross_entropy(
 
 
 def rows_of(site_logits: SiteLogits, targets: Targets) -> SiteLogits:
-    """The logits as (R, ...), with 0 in rows that are left out.
-
-    A left-out row's NaN would come back in the gradient, as 0 x NaN.
-    """
-    left_out = targets.left_out()
+    """The logits as (R, ...), without what does not count."""
 
     def flat(logits: Tensor) -> Tensor:
-        rows = logits.reshape(len(targets.ids), logits.shape[-1])
-        return rows if left_out is None else rows.masked_fill(left_out, 0)
+        return targets.counted(logits.reshape(len(targets.ids), logits.shape[-1]))
 
     if isinstance(site_logits, Tensor):
         return flat(site_logits)

@@ -12,7 +12,7 @@ from torch import Tensor, nn
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
 from .base import ClassHead, log_softmax, one_hot
-from .class_softmax import ClassNormalization, by_symbol, class_blocks, class_scores
+from .class_softmax import ClassNormalization, all_class_scores
 from .codewords import BLOCK, CodewordEncoder, grown_mapping
 from .functional import (
     at_least_float32,
@@ -129,16 +129,12 @@ class LabelMappingHead(ClassHead):
             values = torch.cat(
                 [log_softmax(x) for x in torch.split(values, self.encoder.sizes, 1)], 1
             )
-        scores = self._class_scores(values)
-        impossible = (scores == -torch.inf).all(dim=1, keepdim=True)
-        return scores.masked_fill(impossible, 0).log_softmax(dim=1)
-
-    def _class_scores(self, values: Tensor) -> Tensor:
-        """All classes' sums (R, N) of their symbols' values (R, sum of q_i)."""
-        table = by_symbol(values, self.encoder)
-        blocks = class_blocks(self.encoder, BLOCK, values.device)
-        scores = [class_scores(table, symbols, self.encoder) for symbols in blocks]
-        return torch.cat(scores).t()
+        scores = all_class_scores(values, self.encoder, BLOCK)
+        impossible = scores.detach().amax(dim=1, keepdim=True) == -torch.inf
+        known = scores.device.type == "cpu" and not torch.compiler.is_compiling()
+        if not known or bool(impossible.any()):
+            scores = scores.masked_fill(impossible, 0)
+        return scores.log_softmax(dim=1)
 
     def _sites(self) -> tuple[int, ...] | None:
         return None if self.sites == tuple(range(self.mapping.n_sites)) else self.sites
@@ -227,7 +223,7 @@ class MachHead(LabelMappingHead):
     def _class_log_probs(self, features: Tensor) -> Tensor:
         parts = torch.split(self.output(features), self.encoder.sizes, dim=-1)
         values = torch.cat([self._estimates(log_softmax(logits)) for logits in parts], dim=1)
-        estimates = self._class_scores(values)
+        estimates = all_class_scores(values, self.encoder, BLOCK)
         none = (estimates <= 0).all(dim=1, keepdim=True)
         counted = (estimates > 0) | none
         # Inside the logarithm nothing is 0: its gradient would be no number.

@@ -118,7 +118,7 @@ class HuffmanHead(SingleSiteHead):
         logits = at_least_float32(self.output(features))
         # Either side of every node, and then down the tree a level at a time.
         steps = torch.stack([F.logsigmoid(logits), F.logsigmoid(-logits)], dim=2)
-        reached = logits.new_zeros(len(features), 1)
+        reached = logits.new_zeros(features.shape[0], 1)
         leaves, leaf_ids = [], []
         for start, end in self.levels:
             below = (reached.unsqueeze(2) + steps[:, start:end]).flatten(1)

@@ -202,14 +202,18 @@ class Targets:
         flat = (n_rows, n_entries)
         return cls(ids.reshape(flat), kept.reshape(flat), weights.reshape(flat), shape, rows)
 
-    def left_out(self) -> Tensor | None:
-        """Rows without a kept entry, bool (R, 1); None where there are none.
+    def counted(self, rows: Tensor) -> Tensor:
+        """Rows (R, d) without what does not count and would come back in gradients, as 0 x NaN.
 
-        Asked on a CPU only: elsewhere, and in a compiled graph, the answer would be waited for.
+        Ignored rows become 0, and so does what is not finite in rows whose weights are 0.
         """
-        rows = ~self.kept.any(dim=1, keepdim=True)
-        known = rows.device.type == "cpu" and not torch.compiler.is_compiling()
-        return None if known and not bool(rows.any()) else rows
+        idle = (self.weights == 0).all(dim=1, keepdim=True)
+        # Asked on a CPU only: elsewhere, and in a compiled graph, the answer would be waited for.
+        known = idle.device.type == "cpu" and not torch.compiler.is_compiling()
+        if known and not bool(idle.any()):
+            return rows
+        ignored = ~self.kept.any(dim=1, keepdim=True)
+        return rows.masked_fill(ignored | (idle & ~rows.isfinite()), 0)
 
     def reduce(self, losses: Tensor, reduction: str) -> Tensor:
         """The loss of entries (R, T), weighted: a scalar, or shape `rows` with "none".
