@@ -118,6 +118,12 @@ def test_a_wrong_symbol_is_found_by_its_row() -> None:
         decode_symbols(mapping, symbols, erased=erased)
 
 
+def test_no_rows_have_no_answers() -> None:
+    for dtype in (np.int64, np.float64):
+        found = decode_symbols(CODES[0], np.empty((0, 5), dtype), k=2)
+        assert found.ids.shape == (0, 2)
+
+
 def test_too_few_sites_says_how_many_classes_share_an_answer() -> None:
     arrays = random_log_probs(CODES[0], 1, 0)[:1]
     with pytest.raises(ArgumentError, match="got 1: about 22 classes share each answer"):

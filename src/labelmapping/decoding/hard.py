@@ -96,7 +96,7 @@ def decode_symbols(
     )
     for site, size in enumerate(mapping.alphabet_sizes):
         column = np.where(gone[:, site], 0, array[:, site])
-        if not np.issubdtype(column.dtype, np.integer):
+        if column.size and not np.issubdtype(column.dtype, np.integer):
             raise ArgumentTypeError(
                 f"symbols of site {site} must be integers, got an array of {array.dtype}"
             )
