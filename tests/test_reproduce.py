@@ -350,6 +350,7 @@ def test_a_run_its_files_and_what_a_second_start_does(
                 for n in of_epoch
             } == figures
             assert {n["parameters"] for n in of_epoch} == {str(row["parameters"])}
+            assert {n["held out"] for n in of_epoch} == {"test"}
             papers = {n["figure"]: n["paper"] for n in of_epoch if n["paper"]}
             known = row["paper"].get(epoch)
             assert papers == ({} if known is None else {"held_out_accuracy": str(known)})

@@ -61,11 +61,11 @@ def results_numbers(results: Mapping[str, Any]) -> Table:
     """Every figure of ``results.json`` as a line of plain numbers, for programs and spreadsheets.
 
     One line a row, epoch and figure: its mean, smallest and largest over seeds, and the paper's
-    accuracy on the line of the held-out one.
+    accuracy on the line of the held-out one. Each line says what was held out.
     """
     header = (
         "name", "title", "parameters", "seconds", "seeds", "epoch", "figure", "mean", "min",
-        "max", "paper",
+        "max", "paper", "held out",
     )  # fmt: skip
     lines = []
     for row in results["rows"]:
@@ -75,9 +75,8 @@ def results_numbers(results: Mapping[str, Any]) -> Table:
             for name, value in figures.items():
                 paper = row["paper"].get(epoch) if name == "held_out_accuracy" else None
                 numbers = [value["mean"], value["min"], value["max"], paper]
-                lines.append(
-                    [*of_row, epoch, name, *("" if n is None else repr(n) for n in numbers)]
-                )
+                shown = ["" if number is None else repr(number) for number in numbers]
+                lines.append([*of_row, epoch, name, *shown, results["held_out"]])
     return header, lines
 
 
