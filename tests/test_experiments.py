@@ -24,6 +24,7 @@ from labelmapping.experiments import demo, republic
 from labelmapping.experiments.demo import DemoSettings, demo_table, run_demo
 from labelmapping.experiments.evaluation import SiteAnswers, sample_rows
 from labelmapping.experiments.plots import save_curves
+from labelmapping.experiments.results import results_table
 from labelmapping.experiments.rows import Task
 from labelmapping.experiments.tables import markdown_table
 from labelmapping.learners import Ensemble, LearningData, RunFolder
@@ -182,7 +183,12 @@ def test_rows_of_table_4_from_a_tiny_text(
         f"site-0{site}" for site in range(4)
     }
     with (tmp_path / "results.csv").open(encoding="utf-8") as file:
-        header, *lines = csv.reader(file)
+        numbers = [line for line in csv.DictReader(file) if line["figure"] == "held_out_accuracy"]
+    assert [line["title"] for line in numbers[::2]][:3] == [
+        "one-hot softmax", "724 cut-off", "mixed 6→2",
+    ]  # fmt: skip
+    assert {line["epoch"]: line["paper"] for line in numbers[:2]} == {"1": "", "2": "0.0946"}
+    header, lines = results_table(results)
     assert header[4:7] == ["train @1", "held out @1", "paper @1"]
     assert [line[0] for line in lines][:3] == ["one-hot softmax", "724 cut-off", "mixed 6→2"]
     assert lines[2][1] == "620,816"
