@@ -7,13 +7,21 @@ from __future__ import annotations
 
 import operator
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
 from .errors import ArgumentError, ArgumentTypeError
 
-__all__ = ["as_class_ids", "as_integer", "as_integers", "check_choice", "check_range"]
+__all__ = [
+    "as_class_ids",
+    "as_integer",
+    "as_integers",
+    "check_choice",
+    "check_range",
+    "without_torch",
+]
 
 
 def as_integer(name: str, value: object, minimum: int | None = None) -> int:
@@ -95,3 +103,11 @@ def as_class_ids(name: str, ids: ArrayLike, n_classes: int) -> NDArray[np.intege
         raise ArgumentTypeError(f"{name} must be integers, got an array of {array.dtype}")
     check_range(name, array, n_classes)
     return array
+
+
+def without_torch(values: Any) -> Any:
+    """A torch tensor as an array; bfloat16, which numpy has not, in float32. Others as they are."""
+    if not hasattr(values, "detach"):
+        return values
+    tensor = values.detach().cpu()
+    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()

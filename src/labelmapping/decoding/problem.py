@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import as_class_ids
+from ..arguments import as_class_ids, without_torch
 from ..errors import ArgumentError, ArgumentTypeError
 from ..mappings import LabelMapping
 from .codes import CodeArrays, code_arrays
@@ -186,11 +186,7 @@ def _as_array(name: str, given: Any) -> NDArray[Any]:
     ArgumentTypeError
         They are complex, text or objects.
     """
-    if hasattr(given, "detach"):
-        given = given.detach().cpu()
-        # bfloat16 has no numpy type
-        given = (given.double() if str(given.dtype) == "torch.bfloat16" else given).numpy()
-    array = np.asarray(given)
+    array = np.asarray(without_torch(given))
     if array.dtype.kind not in "fiub":
         raise ArgumentTypeError(f"{name} must be real numbers, got an array of {array.dtype}")
     return array

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from numpy.typing import ArrayLike, NDArray
 
-from ..arguments import as_class_ids, as_integer
+from ..arguments import as_class_ids, as_integer, without_torch
 from ..errors import ArgumentError, ArgumentTypeError
 
 __all__ = ["ClassStatistics", "as_prototypes", "class_means", "class_statistics"]
@@ -180,8 +180,8 @@ def _checked(
     """Rows as matrices of equal width, dense or sparse, and their ids."""
     width = -1
     for number, (given, given_ids) in enumerate(batches):
-        rows = _plain(given)
-        ids = as_class_ids("ids", _plain(given_ids), n_classes).reshape(-1)
+        rows = without_torch(given)
+        ids = as_class_ids("ids", without_torch(given_ids), n_classes).reshape(-1)
         if not hasattr(rows, "tocsr"):
             rows = np.asarray(rows)
             rows = rows.reshape(len(rows), -1)
@@ -211,7 +211,7 @@ def as_prototypes(prototypes: ArrayLike, name: str = "prototypes") -> NDArray[An
         They are no numbers, no matrix, not finite or beyond 1e30 (with the row).
     """
     try:
-        array = np.asarray(_plain(prototypes))
+        array = np.asarray(without_torch(prototypes))
     except ValueError as error:  # rows of different lengths
         raise ArgumentError(f"{name} must be a matrix: {error}") from error
     if not (np.issubdtype(array.dtype, np.floating) or np.issubdtype(array.dtype, np.integer)):
@@ -229,11 +229,3 @@ def as_prototypes(prototypes: ArrayLike, name: str = "prototypes") -> NDArray[An
                 f"{block[row][~good[row]][0]}"
             )
     return rows
-
-
-def _plain(values: Any) -> Any:
-    """A torch tensor as an array; what numpy has no type for, as bfloat16, in float32."""
-    if not hasattr(values, "detach"):
-        return values
-    tensor = values.detach().cpu()
-    return (tensor.float() if str(tensor.dtype) == "torch.bfloat16" else tensor).numpy()
