@@ -13,10 +13,13 @@ import sklearn
 from joblib import parallel_config
 from numpy.typing import NDArray
 from sklearn.base import BaseEstimator, ClassifierMixin, clone
+from sklearn.calibration import CalibratedClassifierCV
 from sklearn.compose import make_column_transformer
 from sklearn.discriminant_analysis import LinearDiscriminantAnalysis
 from sklearn.feature_extraction.text import CountVectorizer
+from sklearn.frozen import FrozenEstimator
 from sklearn.linear_model import LogisticRegression, SGDClassifier
+from sklearn.metrics import log_loss
 from sklearn.model_selection import (
     GridSearchCV,
     StratifiedKFold,
@@ -30,6 +33,7 @@ from sklearn.preprocessing import OneHotEncoder, StandardScaler
 from sklearn.svm import SVC, LinearSVC
 from sklearn.tree import DecisionTreeClassifier
 from sklearn.utils.estimator_checks import parametrize_with_checks
+from sklearn.utils.fixes import parse_version
 
 from labelmapping import EcocMapping, LearnedMapping, MixedMapping, SimplexMapping, decode_topk
 from labelmapping.errors import ArgumentError, ArgumentTypeError
@@ -309,6 +313,24 @@ def test_learners_with_a_decision_function_alone_are_softmaxed() -> None:
 
     with pytest.raises(ArgumentTypeError, match="Mute has neither"):
         LabelMappingClassifier(Mute()).fit(X, y)
+
+
+def test_scikit_learns_temperature_mends_probabilities_that_are_too_sure() -> None:
+    if parse_version(sklearn.__version__) < parse_version("1.8"):
+        pytest.skip("this scikit-learn has no temperature scaling")
+    rng = np.random.default_rng(0)
+    centres = rng.normal(size=(40, 6))
+
+    def drawn(rows: int) -> tuple[Any, Any]:
+        y = np.concatenate([np.arange(40), rng.integers(0, 40, rows - 40)])
+        return centres[y] + 0.6 * rng.normal(size=(rows, 6)), y
+
+    (X, y), held_out, (X_test, y_test) = drawn(1200), drawn(600), drawn(600)
+    model = LabelMappingClassifier(LinearDiscriminantAnalysis(), n_sites=6).fit(X, y)
+    mended = CalibratedClassifierCV(FrozenEstimator(model), method="temperature").fit(*held_out)
+    before, after = (log_loss(y_test, m.predict_proba(X_test)) for m in (model, mended))
+    assert after < before - 0.1
+    assert (mended.predict(X_test) == model.predict(X_test)).mean() > 0.99
 
 
 def test_linear_learners_on_an_arbitrary_code_are_warned_of() -> None:

@@ -123,6 +123,43 @@ def test_own_classes_from_the_working_folder(capsys: pytest.CaptureFixture[str])
     assert "calibration error" in said(capsys)[0]
 
 
+def test_a_temperature_from_validation_rows_for_the_answers(
+    capsys: pytest.CaptureFixture[str],
+) -> None:
+    config = parquet_settings()
+    assert main(["fit", "--config", config]) == 0
+    said(capsys)
+    assert main(["calibrate", "--config", config, "--json"]) == 0
+    found = json.loads(said(capsys)[0])
+    assert set(found) == {"temperature", "rows", "sites", "log_loss", "log_loss_at_1"}
+    assert found["sites"] == [0, 1, 2]
+    assert found["log_loss"] <= found["log_loss_at_1"]
+    assert 0 < found["rows"] <= 8 * N // 10  # a tenth of the rows is held out
+    assert main(["calibrate", "--config", config, "--max-rows", "5", "--sites", "0", "1"]) == 0
+    out, err = said(capsys)
+    assert "temperature" in out
+    assert "5 rows" in out + err
+
+    # Another temperature is another probability of the same answer.
+    predict = ["predict", "--config", config, "--probabilities"]
+    answers = []
+    for name, temperature in (("plain.csv", "1"), ("warm.csv", "4")):
+        assert main([*predict, "--temperature", temperature, "--output", name]) == 0
+        with open(name, encoding="utf-8", newline="") as file:
+            answers.append(list(csv.DictReader(file)))
+    for plain, warm in zip(*answers, strict=True):
+        assert plain["label_1"] == warm["label_1"]
+        assert float(warm["probability_1"]) < float(plain["probability_1"])
+    losses = []
+    for temperature in ("1", "4"):
+        said(capsys)
+        evaluate = ["evaluate", "--config", config, "--json", "--temperature", temperature]
+        with pytest.warns(UserWarning, match="字99"):
+            assert main(evaluate) == 0
+        losses.append(json.loads(said(capsys)[0])["log_loss"])
+    assert losses[0] != losses[1]
+
+
 def test_a_second_start_changes_no_byte(capsys: pytest.CaptureFixture[str]) -> None:
     config = settings_file(training={"epochs": 1}, code={"family": "learned", "n_sites": 3})
     assert main(["fit", "--config", config]) == 0
@@ -357,7 +394,7 @@ def test_about_a_class_of_the_working_folder(
 
 
 def test_help_teaches(capsys: pytest.CaptureFixture[str]) -> None:
-    for command in ("fit", "evaluate", "predict"):
+    for command in ("fit", "calibrate", "evaluate", "predict"):
         with pytest.raises(SystemExit) as stop:
             main([command, "--help"])
         assert stop.value.code == 0
@@ -441,6 +478,8 @@ def test_bad_questions(capsys: pytest.CaptureFixture[str]) -> None:
         (["evaluate", "--sites", "7"], "7"),
         (["evaluate", "--output", "found.txt"], "output must end in .json"),
         (["predict", "--output", "found.txt"], "output must end in .csv or .jsonl"),
+        (["evaluate", "--temperature", "0"], "temperature must be positive and finite, got 0"),
+        (["calibrate", "--max_rows", "0"], "max_rows must be at least 1"),
     ):
         assert main([command[0], "--config", config, *command[1:]]) == 2
         assert words in said(capsys)[1]

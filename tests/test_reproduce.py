@@ -326,12 +326,15 @@ def test_a_run_its_files_and_what_a_second_start_does(
         assert "train_accuracy" not in row["by_epoch"]["1"]  # on the curve only
     assert one_hot["by_epoch"]["2"]["held_out_accuracy"]["mean"] > 2 / N
     assert one_hot["by_epoch"]["2"]["perplexity"]["mean"] < N
+    # Fitted on a quarter of few rows, the temperature may cost the others a little.
+    calibrated = one_hot["by_epoch"]["2"]["calibrated_perplexity"]["mean"]
+    assert calibrated < 1.1 * one_hot["by_epoch"]["2"]["perplexity"]["mean"]
     assert len(mixed["seeds"][0]["by_epoch"]["2"]["held_out_site_accuracies"]) == 2
 
     header, lines = results_table(results)
     assert header == [
         "row", "parameters", "seconds", "seeds", "train @2", "test @2", "paper @2",
-        "test top-10 @2", "perplexity @2",
+        "test top-10 @2", "perplexity @2", "calibrated perplexity @2",
     ]  # fmt: skip
     assert [line[6] for line in lines] == ["0.5000", "0.7500"]
     figure = mixed["by_epoch"]["2"]["held_out_accuracy"]
@@ -567,6 +570,14 @@ def test_scores_are_those_of_the_decoder_and_of_all_classes() -> None:
         normal = every - np.logaddexp.reduce(every, axis=1)[:, None]
         expected = np.exp(-normal[np.arange(200), ids].mean())
         assert scores.perplexity(name) == pytest.approx(expected)
+        # These answers say nothing, so the best temperature is a high one.
+        temperature, calibrated = scores.calibrated(name)
+        assert temperature > 5
+        warm = every / temperature
+        warm -= np.logaddexp.reduce(warm, axis=1)[:, None]
+        others = np.arange(200) % 4 > 0
+        expected = np.exp(-warm[np.arange(200), ids][others].mean())
+        assert calibrated == pytest.approx(expected, rel=1e-5)
         assert (log_partition(mapping, log_probs[:n], sites=range(n)).upper < 0).any()
         hits = [(log_probs[i].argmax(1) == words[ids, i]).mean() for i in range(n)]
         assert scores.site_accuracies(name) == pytest.approx(hits)

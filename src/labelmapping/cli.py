@@ -33,6 +33,7 @@ TABLES_NEED = "a table needs rich: pip install 'labelmapping[train]', or ask for
 # Commands that take a file of settings, and all of their options from it.
 SETTINGS_COMMANDS = {
     "fit": "train learners on your own data",
+    "calibrate": "a temperature for their probabilities, by held-out rows",
     "evaluate": "how good they are on test rows",
     "predict": "their answers for new rows",
 }

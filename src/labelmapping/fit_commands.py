@@ -1,4 +1,4 @@
-"""The commands ``labelmapping fit``, ``evaluate`` and ``predict``: parse, call, and show."""
+"""The commands ``labelmapping fit`` and what follows it: parse, call, and show."""
 
 from __future__ import annotations
 
@@ -46,6 +46,44 @@ def fit_command(arguments: Sequence[str]) -> None:
     show(console, f"{run.path}: {run.recipe.mapping!r}", _learners_table(run))
 
 
+def calibrate_command(arguments: Sequence[str]) -> None:
+    """``labelmapping calibrate``."""
+    console = open_console(FIT_NEEDS)
+    from .fit_settings import fit_parser, read_settings
+    from .fitting import calibrate_run
+
+    parser = fit_parser(
+        "calibrate",
+        "The temperature at which a run's probabilities fit the validation rows of its data "
+        "module: for evaluate and predict, with the same sites.",
+    )
+    group = parser.add_argument_group("calibrate")
+    _add_answering(group)
+    group.add_argument(
+        "--max_rows", "--max-rows", type=int, default=2000, help="so many of them at most"
+    )
+    group.add_argument("--json", action="store_true", help="a JSON document instead of a table")
+    settings, found = read_settings(parser, arguments)
+    result = calibrate_run(settings, found.max_rows, sites=found.sites, device=found.device)
+    if found.json:
+        write_json(result.to_dict())
+        return
+    show(
+        console,
+        f"{settings.run_dir}: {result.rows:,} rows",
+        (
+            ("temperature", "log-loss, nats", "perplexity"),
+            [
+                (f"{temperature:.4g}", f"{loss:.4f}", _perplexity(loss))
+                for temperature, loss in (
+                    (1.0, result.log_loss_at_1),
+                    (result.temperature, result.log_loss),
+                )
+            ],
+        ),
+    )
+
+
 def evaluate_command(arguments: Sequence[str]) -> None:
     """``labelmapping evaluate``."""
     console = open_console(FIT_NEEDS)
@@ -55,6 +93,7 @@ def evaluate_command(arguments: Sequence[str]) -> None:
     parser = fit_parser("evaluate", "Accuracy of a run on the test rows of its data module.")
     group = parser.add_argument_group("evaluate")
     _add_answering(group)
+    _add_temperature(group)
     group.add_argument(
         "--k", type=int, nargs="+", default=[1, 5], help="accuracies among the k best"
     )
@@ -75,6 +114,7 @@ def evaluate_command(arguments: Sequence[str]) -> None:
         sites=found.sites,
         device=found.device,
         calibration=not found.no_calibration,
+        temperature=found.temperature,
     )
     if found.output is not None:
         write_json_file(Path(found.output), result.to_dict())
@@ -95,6 +135,7 @@ def predict_command(arguments: Sequence[str]) -> None:
     parser = fit_parser("predict", "The best labels of the rows that the data module predicts.")
     group = parser.add_argument_group("predict")
     _add_answering(group)
+    _add_temperature(group)
     group.add_argument("--k", type=int, default=1, help="how many labels a row")
     group.add_argument(
         "--probabilities", action="store_true", help="instead of scores, over all classes"
@@ -111,12 +152,14 @@ def predict_command(arguments: Sequence[str]) -> None:
         sites=found.sites,
         device=found.device,
         probabilities=found.probabilities,
+        temperature=found.temperature,
     )
     console.print(f"{rows:,} rows{'' if output is None else f' in {output}'}")
 
 
 COMMANDS: dict[str, Callable[[Sequence[str]], None]] = {
     "fit": fit_command,
+    "calibrate": calibrate_command,
     "evaluate": evaluate_command,
     "predict": predict_command,
 }
@@ -131,6 +174,15 @@ def _add_answering(group: Any) -> None:
         help="answer with these sites alone (default: all that are trained)",
     )
     group.add_argument("--device", type=str, default="cpu", help="where the networks run")
+
+
+def _add_temperature(group: Any) -> None:
+    group.add_argument(
+        "--temperature",
+        type=float,
+        default=1.0,
+        help="divides the sites' log-probs; labelmapping calibrate finds one",
+    )
 
 
 def _learners_table(run: RunFolder) -> Table:
@@ -165,12 +217,16 @@ def _evaluation_table(result: Evaluation) -> Table:
         )
     if result.log_loss is not None:
         lines.append(("log-loss, nats", f"{result.log_loss:.4f}"))
-        lines.append(("perplexity", f"{math.exp(min(result.log_loss, 700)):.4g}"))
+        lines.append(("perplexity", _perplexity(result.log_loss)))
     if result.calibration_error is not None:
         lines.append(("calibration error", f"{100 * result.calibration_error:.2f} points"))
     if result.unknown_rows:
         lines.append(("rows of unknown classes", f"{result.unknown_rows:,}"))
     return ("measure", "value"), lines
+
+
+def _perplexity(log_loss: float) -> str:
+    return f"{math.exp(min(log_loss, 700)):.4g}"
 
 
 def _calibration_table(result: Evaluation) -> Table:

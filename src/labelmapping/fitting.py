@@ -22,6 +22,7 @@ from torch import Tensor, nn
 
 from .arguments import as_integer, check_choice
 from .atomic import replacing
+from .calibration import FittedTemperature, fit_temperature
 from .class_paths import ClassChoice
 from .decoding import decode_topk
 from .errors import ArgumentError, ArgumentTypeError, RunMismatchError
@@ -55,6 +56,7 @@ __all__ = [
     "FitSettings",
     "RaySettings",
     "TrainingSettings",
+    "calibrate_run",
     "evaluate_run",
     "fit",
     "predict_run",
@@ -276,8 +278,18 @@ def evaluate_run(
     sites: Sequence[int] | None = None,
     device: str = "cpu",
     calibration: bool = True,
+    temperature: float = 1.0,
 ) -> Evaluation:
     """How good the learners of a run are on the data module's test rows.
+
+    Parameters
+    ----------
+    ks, calibration
+        As in `scoring.evaluate`.
+    sites, device
+        As in `Ensemble.load`.
+    temperature : float, default 1.0
+        As in `Ensemble.with_temperature`; `calibrate_run` finds one.
 
     Raises
     ------
@@ -285,7 +297,35 @@ def evaluate_run(
         The data module's labels are not the run's.
     """
     ensemble, batches = _asked(settings, "test", sites, device)
+    ensemble = ensemble.with_temperature(temperature)
     return evaluate(ensemble, batches, ks, calibration=calibration)
+
+
+def calibrate_run(
+    settings: FitSettings,
+    max_rows: int | None = 2000,
+    *,
+    sites: Sequence[int] | None = None,
+    device: str = "cpu",
+) -> FittedTemperature:
+    """The temperature for the learners of a run, by the data module's validation rows.
+
+    Parameters
+    ----------
+    max_rows
+        As in `calibration.fit_temperature`.
+    sites, device
+        As in `Ensemble.load`.
+
+    Raises
+    ------
+    ArgumentError
+        The data module has no validation rows.
+    RunMismatchError
+        The data module's labels are not the run's.
+    """
+    ensemble, batches = _asked(settings, "val", sites, device)
+    return fit_temperature(ensemble, batches, max_rows)
 
 
 def predict_run(
@@ -296,6 +336,7 @@ def predict_run(
     sites: Sequence[int] | None = None,
     device: str = "cpu",
     probabilities: bool = False,
+    temperature: float = 1.0,
 ) -> int:
     """Write the k best labels of the data module's rows to predict, and return how many rows.
 
@@ -308,11 +349,14 @@ def predict_run(
         At least 1; above N, all N labels are written.
     probabilities : bool
         Instead of scores (sums of log-probs): over the N classes, good to 1e-4.
+    temperature : float, default 1.0
+        As in `Ensemble.with_temperature`.
     """
     if output is not None and output.suffix not in {".csv", ".jsonl"}:
         raise ArgumentError(f"output must end in .csv or .jsonl, got {output}")
     as_integer("k", k, 1)
     ensemble, batches = _asked(settings, "predict", sites, device)
+    ensemble = ensemble.with_temperature(temperature)
     rows = 0
     with _opened(output) as file:
         write = _writer(file, output, min(k, ensemble.mapping.n_classes), probabilities)
@@ -508,13 +552,17 @@ def _asked(
 ) -> tuple[Ensemble, Iterable[Any]]:
     """The learners of the run, and the batches of a stage whose labels, if any, are theirs."""
     data = ModuleData(settings.data.load(pl.LightningDataModule), _data_options(settings))
-    module = data.module_for(stage)
+    module = data.module_for("fit" if stage == "val" else stage)
     name = f"{stage}_dataloader"
     if getattr(type(module), name) is getattr(pl.LightningDataModule, name):
         raise ArgumentError(
             f"data must have a {name} for this command, and {type(module).__name__} has none"
         )
     batches = getattr(module, name)()
+    if stage == "val" and (batches is None or batches == []):
+        raise ArgumentError(
+            f"data must hold out rows for this command, and {type(module).__name__} has none"
+        )
     if isinstance(batches, list | tuple | dict) or not isinstance(batches, Iterable):
         raise ArgumentTypeError(f"{name} must give one loader, got a {type(batches).__name__}")
     run = RunFolder.load(as_folder(settings.run_dir, "run_dir"))

@@ -22,6 +22,8 @@ BINS = 15
 TOLERANCE = 1e-4
 # An id that stands for no class.
 IGNORED = -100
+# What a site that abstains adds to a class's score.
+ABSTAINS = np.log(0.5)
 
 
 @dataclass(frozen=True)
@@ -127,7 +129,7 @@ def evaluate(
     loss = 0.0
     bins = np.zeros((BINS, 3))  # rows, sums of confidence, rows that are right
     for batch in batches:
-        inputs, ids = _pair(batch, mapping.n_classes)
+        inputs, ids = labelled_rows(batch, mapping.n_classes)
         if not len(ids):
             continue
         log_probs = answers(ensemble, inputs)
@@ -144,7 +146,7 @@ def evaluate(
             site_rows[n] += int(asked.sum())
             site_hits[n] += int((of_site.argmax(axis=1) == symbols)[asked].sum())
             said = of_site[np.arange(len(ids)), np.maximum(symbols, 0)].astype(np.float64)
-            truth += np.where(symbols >= 0, said, np.log(0.5))
+            truth += np.where(symbols >= 0, said, ABSTAINS)
         if calibration:
             total = _log_totals(ensemble, log_probs)
             loss += float((total - truth)[known].sum())
@@ -205,8 +207,8 @@ def _log_totals(
     return (found.lower + found.upper) / 2
 
 
-def _pair(batch: Any, n_classes: int) -> tuple[Tensor, NDArray[np.int64]]:
-    """A batch's inputs and ids, checked."""
+def labelled_rows(batch: Any, n_classes: int) -> tuple[Tensor, NDArray[np.int64]]:
+    """A batch's inputs and ids (-1 for an unknown class), checked; without rows of no class."""
     if not (isinstance(batch, tuple | list) and len(batch) == 2):
         raise ArgumentTypeError(
             f"batches must be pairs of inputs and class ids, got {type(batch).__name__}"

@@ -24,24 +24,30 @@ __all__ = [
     "training_words",
 ]
 
+PERPLEXITIES = {"perplexity": "perplexity", "calibrated_perplexity": "calibrated perplexity"}
 SPREAD = "where there are several seeds: mean (smallest - largest)"
 
 
 def results_table(results: Mapping[str, Any], epochs: Sequence[int] | None = None) -> Table:
     """Header and lines of the table in ``results.json``, at some of the reported epochs or all.
 
-    Training and held-out accuracy and the paper's at each, perplexity where it was measured,
-    and the right class among the best ten at the last. Of several seeds the mean, and the
+    Training and held-out accuracy and the paper's at each, perplexity where it was measured, as
+    the sites answer and at a fitted temperature, and the right class among the best ten at the
+    last. Of several seeds the mean, and the
     smallest and largest.
     """
     epochs = results["report"] if epochs is None else epochs
     held_out, last = results["held_out"], str(epochs[-1])
-    with_perplexity = any("perplexity" in row["by_epoch"][last] for row in results["rows"])
+    of_classes = [
+        (figure, words)
+        for figure, words in PERPLEXITIES.items()
+        if any(figure in row["by_epoch"][last] for row in results["rows"])
+    ]
     header = ["row", "parameters", "seconds", "seeds"]
     for epoch in epochs:
         header += [f"train @{epoch}", f"{held_out} @{epoch}", f"paper @{epoch}"]
     header.append(f"{held_out} top-{TOP} @{last}")
-    header += [f"perplexity @{epoch}" for epoch in epochs if with_perplexity]
+    header += [f"{words} @{epoch}" for _, words in of_classes for epoch in epochs]
     lines = []
     for row in results["rows"]:
         line = [row["title"], f"{row['parameters']:,}", f"{row['seconds']:,.0f}"]
@@ -51,8 +57,9 @@ def results_table(results: Mapping[str, Any], epochs: Sequence[int] | None = Non
             line += [_shown(ours["train_accuracy"]), _shown(ours["held_out_accuracy"])]
             line.append("" if paper is None else f"{paper:.4f}")
         line.append(_shown(row["by_epoch"][last]["held_out_top10"]))
-        if with_perplexity:
-            line += [_shown(row["by_epoch"][str(e)]["perplexity"], 1) for e in epochs]
+        for figure, _ in of_classes:
+            there = [row["by_epoch"][str(epoch)].get(figure) for epoch in epochs]
+            line += ["" if found is None else _shown(found, 1) for found in there]
         lines.append(line)
     return header, lines
 

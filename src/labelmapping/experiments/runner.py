@@ -173,6 +173,15 @@ def _read(file: Path) -> dict[str, Any]:
     return dict(content)
 
 
+def _perplexities(scores: Scores, name: str) -> dict[str, float]:
+    temperature, calibrated = scores.calibrated(name)
+    return {
+        "perplexity": scores.perplexity(name),
+        "calibrated_perplexity": calibrated,
+        "temperature": temperature,
+    }
+
+
 @dataclass(frozen=True)
 class _Part:
     """Weights of a row's learners after an epoch: where they lie, and under which number."""
@@ -342,6 +351,8 @@ class _Work:
             "data": self.fingerprint,
             "train_rows": self.n_train_rows,
             "report": list(self.profile.report),
+            # What was measured before there were temperatures is measured again.
+            **({"calibrated": True} if self.experiment.perplexity else {}),
         }
 
     def measured(self, row: Row, seed: int) -> dict[str, Any]:
@@ -424,7 +435,7 @@ class _Work:
                 "held_out_accuracy": held_out.accuracy(name, 1),
                 "held_out_top10": held_out.accuracy(name, TOP),
                 "held_out_site_accuracies": held_out.site_accuracies(name),
-                **({"perplexity": held_out.perplexity(name)} if self.experiment.perplexity else {}),
+                **(_perplexities(held_out, name) if self.experiment.perplexity else {}),
             }
             for name in sizes
         }

@@ -8,6 +8,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
+from ..calibration import best_temperature, class_log_probs
 from ..decoding import decode_topk
 from ..decoding.partition import log_partition
 from ..learners import Ensemble
@@ -18,6 +19,8 @@ __all__ = ["TOP", "Scores"]
 TOP = 10
 # Inputs whose site log-probs are held at a time: a one-hot network's have N columns.
 ROWS = 2048
+# Every so many rows a temperature is fitted to one, and the others are judged at it.
+FITTED = 4
 
 
 class Scores:
@@ -34,6 +37,8 @@ class Scores:
         self.log_probs = dict.fromkeys(sizes, 0.0)
         self.site_hits = np.zeros(mapping.n_sites)
         self.site_rows = np.zeros(mapping.n_sites)
+        # All rows' answers, where perplexity is asked for.
+        self.kept: list[tuple[Sequence[NDArray[np.float32]], NDArray[np.int64]]] = []
 
     def add_all(self, ensemble: Ensemble, inputs: torch.Tensor, ids: torch.Tensor) -> None:
         for start in range(0, len(ids), ROWS):
@@ -59,6 +64,8 @@ class Scores:
                 # The sites' product gives probability to codewords that no class has.
                 whole = log_partition(self.mapping, some, sites=sites).upper
                 self.log_probs[name] += float((sums[n_sites - 1] - whole).sum())
+        if self.with_perplexity:
+            self.kept.append((log_probs, ids))
 
     def accuracy(self, name: str, k: int) -> float:
         return self.hits[name, k] / self.n_rows
@@ -70,3 +77,15 @@ class Scores:
     def perplexity(self, name: str) -> float:
         """Of one softmax over all classes: exp of the mean negative log-prob of the right ones."""
         return float(np.exp(-self.log_probs[name] / self.n_rows))
+
+    def calibrated(self, name: str) -> tuple[float, float]:
+        """A temperature, fitted to every fourth row, and the perplexity of the others at it."""
+        sites = range(self.sizes[name])
+        ids = np.concatenate([some for _, some in self.kept])
+        log_probs = [np.concatenate([answers[site] for answers, _ in self.kept]) for site in sites]
+        fitted = np.arange(len(ids)) % FITTED == 0
+        found = best_temperature(self.mapping, [p[fitted] for p in log_probs], ids[fitted], sites)
+        said = class_log_probs(
+            self.mapping, [p[~fitted] for p in log_probs], ids[~fitted], sites, found.temperature
+        )
+        return found.temperature, float(np.exp(-said.mean()))

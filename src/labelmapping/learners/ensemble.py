@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import copy
 import logging
+import math
 import threading
 from collections.abc import Callable, Collection, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ThreadPoolExecutor, wait
@@ -17,13 +19,13 @@ from torch import Tensor, nn
 
 from ..arguments import as_integer
 from ..decoding import TopK, decode_topk
-from ..errors import ArgumentError, RunMismatchError
+from ..errors import ArgumentError, ArgumentTypeError, RunMismatchError
 from ..mappings import LabelMapping
 from .recipe import LearnerNetwork, Site, count_parameters, own_class
 from .run import RunFolder
 from .site import learner_name, read_weights, weights_file
 
-__all__ = ["Ensemble"]
+__all__ = ["Ensemble", "tempered"]
 
 logger = logging.getLogger(__name__)
 
@@ -38,7 +40,11 @@ class Ensemble:
         The label of each class id.
     sites : tuple of int
         The sites that are there, ascending.
+    temperature : float
+        What every site's log-probs are divided by; see `with_temperature`.
     """
+
+    temperature: float = 1.0
 
     def __init__(
         self,
@@ -132,6 +138,26 @@ class Ensemble:
             raise RunMismatchError(f"{run.path} has no finished learner")
         return cls(run.recipe.mapping, run.labels, networks, sites)
 
+    def with_temperature(self, temperature: float) -> Ensemble:
+        """An ensemble of the same networks whose answers are less sure, or more below 1.
+
+        Each site's log-probs are divided by the temperature and normalised again. The order of
+        the classes stays as it is, but where sites abstain; `calibration.fit_temperature` finds
+        the temperature for some held-out rows.
+
+        Parameters
+        ----------
+        temperature : float
+            Positive and finite; 1 for the networks' own answers.
+        """
+        if isinstance(temperature, bool) or not isinstance(temperature, (int, float, np.number)):
+            raise ArgumentTypeError(f"temperature must be a number, got {temperature!r}")
+        if not 0 < temperature < math.inf:
+            raise ArgumentError(f"temperature must be positive and finite, got {temperature}")
+        other = copy.copy(self)
+        other.temperature = float(temperature)
+        return other
+
     @property
     def parameters(self) -> int:
         """Trained parameters of all learners that are there."""
@@ -143,7 +169,7 @@ class Ensemble:
         return [
             log_probs
             for sites, network in self._networks
-            for site, log_probs in zip(sites, _answers(network, inputs, batch_size), strict=True)
+            for site, log_probs in zip(sites, self._ask(network, inputs, batch_size), strict=True)
             if site in self.sites
         ]
 
@@ -176,7 +202,7 @@ class Ensemble:
         pool = ThreadPoolExecutor(len(self._networks))
         try:
             asked = {
-                pool.submit(_answers, network, inputs): sites for sites, network in self._networks
+                pool.submit(self._ask, network, inputs): sites for sites, network in self._networks
             }
             done, late = wait(asked, min(seconds, threading.TIMEOUT_MAX))
             while late and _n_sites(done, asked) < self.mapping.dimension:
@@ -202,6 +228,22 @@ class Ensemble:
     def predict(self, inputs: Tensor) -> list[str]:
         """The label of the best class of each row."""
         return [self.labels[i] for i in self.topk(inputs, 1).ids[:, 0]]
+
+    def _ask(
+        self, network: LearnerNetwork, inputs: Tensor, batch_size: int = 256
+    ) -> list[NDArray[np.float32]]:
+        """One network's answers, at the ensemble's temperature."""
+        return [tempered(p, self.temperature) for p in _answers(network, inputs, batch_size)]
+
+
+def tempered(log_probs: NDArray[np.float32], temperature: float) -> NDArray[np.float32]:
+    """Log-probs (B, q) divided by a temperature and normalised again."""
+    if temperature == 1:
+        return log_probs
+    warm = log_probs.astype(np.float64) / temperature
+    warm -= warm.max(axis=1, keepdims=True)
+    warm -= np.log(np.exp(warm).sum(axis=1, keepdims=True))
+    return warm.astype(np.float32)
 
 
 def _n_sites(done: Collection[Future[Any]], asked: Mapping[Future[Any], tuple[int, ...]]) -> int:
