@@ -105,6 +105,15 @@ def test_codes_of_the_paper() -> None:
             assert load_experiment(name).row(f"mixed-{n}").n_sites == n
             words = paper_code(name, f"mixed-{n}").encode(ids)
             assert (words[:, :n] == ids[:, None] % np.array(primes[:n])).all()
+    for name, row, n_sites in (
+        ("cifar100", "one-hot-3", 6),
+        ("cifar100", "one-hot-6", 6),
+        ("republic", "one-hot-4", 4),
+    ):
+        code = paper_code(name, row)
+        ids = np.arange(code.n_classes)
+        assert (code.encode(ids) == np.repeat(ids[:, None], n_sites, axis=1)).all()
+        assert code.dimension == 1
     assert paper_code("cifar100", "ecoc-7").n_sites == 7
     ids = np.arange(20901)
     bits = paper_code("cjk", "ecoc-15").encode(ids)

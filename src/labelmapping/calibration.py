@@ -25,6 +25,8 @@ __all__ = ["FittedTemperature", "fit_temperature"]
 LOWEST, HIGHEST = 0.02, 200.0
 # Of the temperature: a thousandth of it changes no printed digit of the loss.
 PRECISION = 1e-3
+# Log-probs at a temperature that are held at a time.
+BLOCK = 1 << 22
 
 
 @dataclass(frozen=True)
@@ -80,8 +82,8 @@ def fit_temperature(
 
     Notes
     -----
-    Memory is that of the rows' site log-probs, 4 bytes a symbol, three times. Each of some ten to
-    twenty temperatures that are tried takes a scan of the classes for every row.
+    Memory is that of the rows' site log-probs, 4 bytes a symbol, twice. Each of some ten to twenty
+    temperatures that are tried takes a scan of the classes for every row.
 
     Raises
     ------
@@ -161,10 +163,15 @@ def class_log_probs(
     temperature: float,
 ) -> NDArray[np.float64]:
     """Log-probability over the N classes of each row's class (B,), at a temperature."""
-    warm = [tempered(of_site, temperature) for of_site in log_probs]
-    total = np.zeros(len(ids))
-    for site, of_site in zip(sites, warm, strict=True):
-        symbols = mapping.symbols_at(ids, site)
-        said = of_site[np.arange(len(ids)), np.maximum(symbols, 0)].astype(np.float64)
-        total += np.where(symbols >= 0, said, ABSTAINS)
-    return total - log_partition(mapping, warm, sites=sites).upper
+    found = np.empty(len(ids))
+    step = max(1, BLOCK // sum(of_site.shape[1] for of_site in log_probs))
+    for start in range(0, len(ids), step):
+        rows = slice(start, start + step)
+        warm = [tempered(of_site[rows], temperature) for of_site in log_probs]
+        total = np.zeros(len(ids[rows]))
+        for site, of_site in zip(sites, warm, strict=True):
+            symbols = mapping.symbols_at(ids[rows], site)
+            said = of_site[np.arange(len(total)), np.maximum(symbols, 0)].astype(np.float64)
+            total += np.where(symbols >= 0, said, ABSTAINS)
+        found[rows] = total - log_partition(mapping, warm, sites=sites).upper
+    return found

@@ -13,13 +13,15 @@ from ..learners import LearnerRecipe, LearningData
 from ..mappings import EcocMapping, LabelMapping, MixedMapping, SimplexMapping
 from .rows import Experiment, Figure, Profile, Task
 
-__all__ = ["ECOC", "EXPERIMENT", "MIXED", "ONE_HOT", "SIMPLEX", "simple_cnn"]
+__all__ = ["ECOC", "EXPERIMENT", "MIXED", "ONE_HOT", "REPEATED", "SIMPLEX", "simple_cnn"]
 
 N_CLASSES = 100
 ONE_HOT = MixedMapping.one_hot(N_CLASSES)
 SIMPLEX = SimplexMapping(N_CLASSES, 6, field_order=11)
 MIXED = MixedMapping(N_CLASSES, (11, 13, 17, 19, 23))
 ECOC = EcocMapping(N_CLASSES, "binary")
+# The id itself at every site, since the alphabets are no smaller than N: one-hot, six times.
+REPEATED = MixedMapping(N_CLASSES, (100, 101, 103, 107, 109, 113))
 # The paper's number of batches an epoch: 50,000 rows have 390.6 of 128.
 STEPS = 390
 
@@ -67,11 +69,12 @@ def _load(profile: Profile, data_dir: Path | None, progress: Any = None) -> Task
 
 _SIMPLEX_ROWS = ("simplex-3", "simplex-4", "simplex-5", "simplex-6")
 _MIXED_ROWS = ("mixed-2", "mixed-3", "mixed-4", "mixed-5")
-_TABLE = ("one-hot", *_SIMPLEX_ROWS, *_MIXED_ROWS, "ecoc-7")
+_REPEATED_ROWS = ("one-hot-3", "one-hot-6")
+_TABLE = ("one-hot", *_SIMPLEX_ROWS, *_MIXED_ROWS, "ecoc-7", *_REPEATED_ROWS)
 # The rows that the paper's claims rest on come first.
 _ORDER = (
     "one-hot", "simplex-3", "ecoc-7", "simplex-6", "mixed-3", "mixed-5", "simplex-4",
-    "simplex-5", "mixed-2", "mixed-4",
+    "simplex-5", "mixed-2", "mixed-4", *_REPEATED_ROWS,
 )  # fmt: skip
 
 EXPERIMENT = Experiment(
@@ -100,6 +103,11 @@ EXPERIMENT = Experiment(
             "figure-7",
             "Figure 7: codes against ECOC",
             ("simplex-3", "mixed-3", "ecoc-7", "one-hot"),
+        ),
+        Figure(
+            "networks",
+            "As many networks with and without a code",
+            ("simplex-3", "simplex-6", "one-hot", *_REPEATED_ROWS),
         ),
     ),
 )

@@ -15,7 +15,17 @@ from ..mappings import HashedMapping, LabelMapping, LearnedMapping, MixedMapping
 from ..mappings.cooccurrence import cooccurrence_factors
 from .rows import Experiment, Figure, Profile, Task
 
-__all__ = ["CUTOFF", "EXPERIMENT", "MIXED", "ONE_HOT", "SIMPLEX", "TO_LEARN", "learn_codes", "lstm"]
+__all__ = [
+    "CUTOFF",
+    "EXPERIMENT",
+    "MIXED",
+    "ONE_HOT",
+    "REPEATED",
+    "SIMPLEX",
+    "TO_LEARN",
+    "learn_codes",
+    "lstm",
+]
 
 N_WORDS = 7409
 PRIMES = (107, 109, 113, 127, 131, 137)
@@ -26,6 +36,8 @@ PAPER_EPOCHS = (2, 4, 6, 8, 10)
 ONE_HOT = MixedMapping.one_hot(N_WORDS)
 MIXED = MixedMapping(N_WORDS, PRIMES)
 SIMPLEX = SimplexMapping(N_WORDS, 6, field_order=FIELD_ORDER)
+# The id itself at every site, since the alphabets are no smaller than N: one-hot, four times.
+REPEATED = MixedMapping(N_WORDS, (7409, 7411, 7417, 7433))
 # Stands where `learn_codes` puts a code of its size.
 TO_LEARN = HashedMapping(N_WORDS, 6, FIELD_ORDER)
 
@@ -118,7 +130,7 @@ _PAPER = (
 )  # fmt: skip
 _OURS = (
     "joint-mixed-6", "joint-simplex-6", "joint-learned-6", "tied-mixed-6", "tied-one-hot",
-    "adaptive-softmax",
+    "adaptive-softmax", "one-hot-4",
 )  # fmt: skip
 # The rivals and the smaller rows first: an interrupted run has whole rows.
 _ORDER = (
@@ -146,7 +158,7 @@ EXPERIMENT = Experiment(
         Figure("curves", "Next word in Plato's Republic, table 4", _PAPER),
         Figure(
             "ours",
-            "Next word in Plato's Republic: joint and learned codes",
+            "Next word in Plato's Republic: joint and learned codes, and four one-hot networks",
             ("one-hot", "cut-off", "mixed-6-6", "simplex-6-6", *_OURS),
         ),
     ),

@@ -1,0 +1,18 @@
+"""Ours: four one-hot networks, their log-probabilities summed, beside table 4.
+
+What as many networks as mixed 6→4 has do without a code.
+
+Command: labelmapping reproduce republic --rows one-hot-4 --profile cpu --data-dir DIR
+Time on 2 CPU cores: quick 4 min, cpu and paper 44 min
+The paper's value: none
+"""
+
+from ...republic import ONE_HOT, REPEATED, lstm
+from ...rows import Row
+
+ROW = Row(
+    name="one-hot-4",
+    title="one-hot softmax, four networks",
+    run="one-hots",
+    recipe=lstm(ONE_HOT, REPEATED),
+)
