@@ -23,8 +23,8 @@ from .scoring import ABSTAINS, answers, labelled_rows
 __all__ = ["FittedTemperature", "fit_temperature"]
 
 LOWEST, HIGHEST = 0.02, 200.0
-# Of the temperature: a thousandth of it changes no printed digit of the loss.
-PRECISION = 1e-3
+# Of the temperature, relative: so near the best one the loss is flat.
+PRECISION = 1e-2
 # Log-probs at a temperature that are held at a time.
 BLOCK = 1 << 22
 
@@ -82,7 +82,7 @@ def fit_temperature(
 
     Notes
     -----
-    Memory is that of the rows' site log-probs, 4 bytes a symbol, twice. Each of some ten to twenty
+    Memory is that of the rows' site log-probs, 4 bytes a symbol, twice. Each of some ten
     temperatures that are tried takes a scan of the classes for every row.
 
     Raises

@@ -147,7 +147,11 @@ EXPERIMENT = Experiment(
     profiles={
         # A quarter of the training rows an epoch.
         "quick": Profile(
-            epochs=2, report=(1, 2), rows=("one-hot", "mixed-6-2", "mixed-6-4"), steps=200
+            epochs=2,
+            report=(2,),
+            keep=(1,),
+            rows=("one-hot", "mixed-6-2", "mixed-6-4"),
+            steps=200,
         ),
         "cpu": _FULL,
         "paper": _FULL,

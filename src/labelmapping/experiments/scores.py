@@ -20,7 +20,7 @@ TOP = 10
 # Inputs whose site log-probs are held at a time: a one-hot network's have N columns.
 ROWS = 2048
 # Every so many rows a temperature is fitted to one, and the others are judged at it.
-FITTED = 4
+FITTED = 8
 
 
 class Scores:
@@ -79,7 +79,7 @@ class Scores:
         return float(np.exp(-self.log_probs[name] / self.n_rows))
 
     def calibrated(self, name: str) -> tuple[float, float]:
-        """A temperature, fitted to every fourth row, and the perplexity of the others at it."""
+        """A temperature, fitted to every eighth row, and the perplexity of the others at it."""
         sites = range(self.sizes[name])
         ids = np.concatenate([some for _, some in self.kept])
         log_probs = [np.concatenate([answers[site] for answers, _ in self.kept]) for site in sites]
