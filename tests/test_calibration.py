@@ -199,6 +199,10 @@ def test_answers_that_say_nothing_are_told() -> None:
     with pytest.warns(UserWarning, match="say nothing of these rows"):
         found = fit_temperature(ensemble, [(inputs, worst)])
     assert found.temperature > 190
+    best = torch.from_numpy(ensemble.site_log_probs(inputs)[0].argmax(axis=1))
+    with pytest.warns(UserWarning, match=r"0\.02 or less: almost all of these rows are"):
+        found = fit_temperature(ensemble, [(inputs, best)])
+    assert found.temperature < 0.021
 
 
 def test_results_are_json_values(tmp_path: Path) -> None:

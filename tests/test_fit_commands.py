@@ -123,6 +123,7 @@ def test_own_classes_from_the_working_folder(capsys: pytest.CaptureFixture[str])
     assert "calibration error" in said(capsys)[0]
 
 
+@pytest.mark.filterwarnings("ignore:the best temperature is 0.02 or less")  # all rows are right
 def test_a_temperature_from_validation_rows_for_the_answers(
     capsys: pytest.CaptureFixture[str],
 ) -> None:

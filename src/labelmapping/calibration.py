@@ -93,7 +93,8 @@ def fit_temperature(
     Warns
     -----
     UserWarning
-        The best temperature is above 200: the answers say nothing of these rows.
+        The best temperature is above 200: the answers say nothing of these rows. Or it is below
+        0.02: almost all rows are right, and are too few to tell.
     """
     left = math.inf if max_rows is None else as_integer("max_rows", max_rows, 1)
     ensemble = ensemble.with_temperature(1.0)
@@ -113,13 +114,13 @@ def fit_temperature(
         raise ArgumentError("batches must have at least one row of a known class")
     log_probs = [np.concatenate(of_site) for of_site in zip(*parts, strict=True)]
     found = best_temperature(ensemble.mapping, log_probs, np.concatenate(kept), ensemble.sites)
+    end = None
     if found.temperature > 0.99 * HIGHEST:
-        warnings.warn(
-            f"the best temperature is {HIGHEST:g} or more: the sites' answers say nothing of "
-            "these rows",
-            UserWarning,
-            stacklevel=2,
-        )
+        end = f"{HIGHEST:g} or more: the sites' answers say nothing of these rows"
+    elif found.temperature < 1.01 * LOWEST:
+        end = f"{LOWEST:g} or less: almost all of these rows are right, and are too few"
+    if end is not None:
+        warnings.warn(f"the best temperature is {end}", UserWarning, stacklevel=2)
     return found
 
 

@@ -33,8 +33,7 @@ def results_table(results: Mapping[str, Any], epochs: Sequence[int] | None = Non
 
     Training and held-out accuracy and the paper's at each, perplexity where it was measured, as
     the sites answer and at a fitted temperature, and the right class among the best ten at the
-    last. Of several seeds the mean, and the
-    smallest and largest.
+    last. Of several seeds the mean, and the smallest and largest.
     """
     epochs = results["report"] if epochs is None else epochs
     held_out, last = results["held_out"], str(epochs[-1])
