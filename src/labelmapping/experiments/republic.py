@@ -129,8 +129,8 @@ _PAPER = (
     "simplex-6-2", "simplex-6-4", "simplex-6-6",
 )  # fmt: skip
 _OURS = (
-    "joint-mixed-6", "joint-simplex-6", "joint-learned-6", "tied-mixed-6", "tied-one-hot",
-    "adaptive-softmax", "one-hot-4",
+    "joint-mixed-6", "joint-simplex-6", "joint-learned-6", "class-mixed-6", "tied-mixed-6",
+    "tied-one-hot", "adaptive-softmax", "one-hot-4",
 )  # fmt: skip
 # The rivals and the smaller rows first: an interrupted run has whole rows.
 _ORDER = (
