@@ -86,6 +86,10 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
     erasures.add_argument("--seed", type=int, default=0, help="default %(default)s")
     erasures.add_argument("--rows", nargs="+", help="names of codes (default: all)")
     erasures.add_argument("--run-dir", type=Path, help="default runs/erasures-CLASS_SET-STEPS")
+    prior = names.add_parser("word-prior", help="Republic's perplexity, with words' frequencies")
+    prior.add_argument("--run-dir", type=Path, default=Path("runs/republic-paper"))
+    prior.add_argument("--data-dir", type=Path, help="default: LABELMAPPING_DATA")
+    prior.add_argument("--epoch", type=int, default=4, help="default %(default)s")
     arguments = parser.parse_args()
     # Each imports what it alone needs.
     if arguments.name == "decode":
@@ -144,6 +148,12 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
             seed=arguments.seed,
             rows=arguments.rows,
             folder=arguments.run_dir,
+        )
+    elif arguments.name == "word-prior":
+        from . import word_prior
+
+        word_prior.run(
+            run_dir=arguments.run_dir, data_dir=arguments.data_dir, epoch=arguments.epoch
         )
     elif arguments.name == "scale":
         from . import scale as fits

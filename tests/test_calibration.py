@@ -11,35 +11,15 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor, nn
+from torch import Tensor
 
-from labelmapping import EcocMapping, LabelMapping, MixedMapping, SimplexMapping
+from labelmapping import LabelMapping, MixedMapping, SimplexMapping
 from labelmapping.calibration import fit_temperature
 from labelmapping.errors import ArgumentError, ArgumentTypeError
 from labelmapping.learners import Ensemble
-from labelmapping.learners.recipe import LearnerNetwork
-from labelmapping.nn import LabelMappingHead
 from labelmapping.scoring import evaluate
 
-MAPPINGS = [
-    SimplexMapping(50, 3, field_order=11),
-    MixedMapping(60, (7, 11, 13)),
-    EcocMapping(12, "one-versus-one"),
-    MixedMapping.one_hot(20),
-]
-
-
-def ensemble_of(mapping: LabelMapping, seed: int = 0, scale: float = 3.0) -> Ensemble:
-    """Untrained linear learners, one a site."""
-    torch.manual_seed(seed)
-    networks = []
-    for site in range(mapping.n_sites):
-        head = LabelMappingHead(8, mapping, sites=[site])
-        with torch.no_grad():
-            for parameter in head.parameters():
-                parameter.mul_(scale)
-        networks.append(((site,), LearnerNetwork(nn.Identity(), head)))
-    return Ensemble(mapping, [str(n) for n in range(mapping.n_classes)], networks)
+from .test_scoring import MAPPINGS, ensemble_of
 
 
 def drawn(ensemble: Ensemble, temperature: float, rows: int, seed: int) -> tuple[Tensor, Tensor]:

@@ -158,7 +158,7 @@ def test_a_temperature_from_validation_rows_for_the_answers(
         with pytest.warns(UserWarning, match="字99"):
             assert main(evaluate) == 0
         losses.append(json.loads(said(capsys)[0])["log_loss"])
-    assert losses[0] != losses[1]
+    assert losses[0] < losses[1]  # all known rows are right: the surer the better
 
 
 def test_a_second_start_changes_no_byte(capsys: pytest.CaptureFixture[str]) -> None:

@@ -335,7 +335,7 @@ def test_a_run_its_files_and_what_a_second_start_does(
         assert "train_accuracy" not in row["by_epoch"]["1"]  # on the curve only
     assert one_hot["by_epoch"]["2"]["held_out_accuracy"]["mean"] > 2 / N
     assert one_hot["by_epoch"]["2"]["perplexity"]["mean"] < N
-    # Fitted on a quarter of few rows, the temperature may cost the others a little.
+    # Fitted on an eighth of few rows, the temperature may cost the others a little.
     calibrated = one_hot["by_epoch"]["2"]["calibrated_perplexity"]["mean"]
     assert calibrated < 1.1 * one_hot["by_epoch"]["2"]["perplexity"]["mean"]
     assert len(mixed["seeds"][0]["by_epoch"]["2"]["held_out_site_accuracies"]) == 2

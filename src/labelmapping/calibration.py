@@ -18,9 +18,9 @@ from .errors import ArgumentError, MissingExtraError
 from .learners import Ensemble
 from .learners.ensemble import tempered
 from .mappings import LabelMapping
-from .scoring import ABSTAINS, answers, labelled_rows
+from .scoring import answers, class_scores, labelled_rows
 
-__all__ = ["FittedTemperature", "fit_temperature"]
+__all__ = ["FittedTemperature", "best_temperature", "class_log_probs", "fit_temperature"]
 
 LOWEST, HIGHEST = 0.02, 200.0
 # Of the temperature, relative: so near the best one the loss is flat.
@@ -169,10 +169,6 @@ def class_log_probs(
     for start in range(0, len(ids), step):
         rows = slice(start, start + step)
         warm = [tempered(of_site[rows], temperature) for of_site in log_probs]
-        total = np.zeros(len(ids[rows]))
-        for site, of_site in zip(sites, warm, strict=True):
-            symbols = mapping.symbols_at(ids[rows], site)
-            said = of_site[np.arange(len(total)), np.maximum(symbols, 0)].astype(np.float64)
-            total += np.where(symbols >= 0, said, ABSTAINS)
-        found[rows] = total - log_partition(mapping, warm, sites=sites).upper
+        total = log_partition(mapping, warm, sites=sites).upper
+        found[rows] = class_scores(mapping, warm, ids[rows], sites) - total
     return found

@@ -14,8 +14,17 @@ from .arguments import as_integer
 from .decoding import decode_topk, log_partition
 from .errors import ArgumentError, ArgumentTypeError
 from .learners import Ensemble
+from .mappings import LabelMapping
 
-__all__ = ["CalibrationBin", "Evaluation", "answers", "evaluate", "log_probabilities"]
+__all__ = [
+    "CalibrationBin",
+    "Evaluation",
+    "answers",
+    "class_scores",
+    "evaluate",
+    "labelled_rows",
+    "log_probabilities",
+]
 
 BINS = 15
 # Of the log of a class's probability: far below what a bin or a printed digit shows.
@@ -139,15 +148,13 @@ def evaluate(
             hits[k] += int(right[:, :k].any(axis=1).sum())
         known = ids >= 0
         rows, unknown = rows + len(ids), unknown + int((~known).sum())
-        truth = np.zeros(len(ids))
         for n, (site, of_site) in enumerate(zip(ensemble.sites, log_probs, strict=True)):
             symbols = mapping.symbols_at(np.maximum(ids, 0), site)
             asked = known & (symbols >= 0)
             site_rows[n] += int(asked.sum())
             site_hits[n] += int((of_site.argmax(axis=1) == symbols)[asked].sum())
-            said = of_site[np.arange(len(ids)), np.maximum(symbols, 0)].astype(np.float64)
-            truth += np.where(symbols >= 0, said, ABSTAINS)
         if calibration:
+            truth = class_scores(mapping, log_probs, np.maximum(ids, 0), ensemble.sites)
             total = _log_totals(ensemble, log_probs)
             loss += float((total - truth)[known].sum())
             confidence = np.exp(np.minimum(best.scores[:, 0] - total, 0.0))
@@ -191,6 +198,21 @@ def answers(ensemble: Ensemble, inputs: Tensor) -> list[NDArray[np.float32]]:
             f"inputs must be what the networks were trained on, got {inputs.dtype} of shape "
             f"{tuple(inputs.shape)}: {lines[0]}"
         ) from error
+
+
+def class_scores(
+    mapping: LabelMapping,
+    log_probs: Sequence[NDArray[np.float32]],
+    ids: NDArray[np.int64],
+    sites: Sequence[int],
+) -> NDArray[np.float64]:
+    """The score of each row's own class (B,): log-probs (B, q_i), an array for each of `sites`."""
+    total = np.zeros(len(ids))
+    for site, of_site in zip(sites, log_probs, strict=True):
+        symbols = mapping.symbols_at(ids, site)
+        said = of_site[np.arange(len(ids)), np.maximum(symbols, 0)].astype(np.float64)
+        total += np.where(symbols >= 0, said, ABSTAINS)
+    return total
 
 
 def log_probabilities(

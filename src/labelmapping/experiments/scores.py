@@ -10,7 +10,6 @@ from numpy.typing import NDArray
 
 from ..calibration import best_temperature, class_log_probs
 from ..decoding import decode_topk
-from ..decoding.partition import log_partition
 from ..learners import Ensemble
 from ..mappings import LabelMapping
 
@@ -34,7 +33,6 @@ class Scores:
         self.with_perplexity = perplexity
         self.n_rows = 0
         self.hits = {(name, k): 0 for name in sizes for k in (1, TOP)}
-        self.log_probs = dict.fromkeys(sizes, 0.0)
         self.site_hits = np.zeros(mapping.n_sites)
         self.site_rows = np.zeros(mapping.n_sites)
         # All rows' answers, where perplexity is asked for.
@@ -47,23 +45,15 @@ class Scores:
 
     def add(self, log_probs: Sequence[NDArray[np.float32]], ids: NDArray[np.int64]) -> None:
         self.n_rows += len(ids)
-        truth = np.zeros(len(ids))
-        sums = []
         for site, answers in enumerate(log_probs):
             symbols = self.mapping.symbols_at(ids, site)
             self.site_hits[site] += (answers.argmax(axis=1) == symbols).sum()
             self.site_rows[site] += (symbols >= 0).sum()
-            truth = truth + np.take_along_axis(answers, symbols[:, None], axis=1)[:, 0]
-            sums.append(truth)
         for name, n_sites in self.sizes.items():
             some, sites = list(log_probs[:n_sites]), range(n_sites)
             best = decode_topk(self.mapping, some, TOP, sites=sites).ids == ids[:, None]
             self.hits[name, 1] += int(best[:, 0].sum())
             self.hits[name, TOP] += int(best.sum())
-            if self.with_perplexity:
-                # The sites' product gives probability to codewords that no class has.
-                whole = log_partition(self.mapping, some, sites=sites).upper
-                self.log_probs[name] += float((sums[n_sites - 1] - whole).sum())
         if self.with_perplexity:
             self.kept.append((log_probs, ids))
 
@@ -76,16 +66,26 @@ class Scores:
 
     def perplexity(self, name: str) -> float:
         """Of one softmax over all classes: exp of the mean negative log-prob of the right ones."""
-        return float(np.exp(-self.log_probs[name] / self.n_rows))
+        log_probs, ids = self._kept(name)
+        return _perplexity(class_log_probs(self.mapping, log_probs, ids, range(len(log_probs)), 1))
 
     def calibrated(self, name: str) -> tuple[float, float]:
         """A temperature, fitted to every eighth row, and the perplexity of the others at it."""
-        sites = range(self.sizes[name])
-        ids = np.concatenate([some for _, some in self.kept])
-        log_probs = [np.concatenate([answers[site] for answers, _ in self.kept]) for site in sites]
+        log_probs, ids = self._kept(name)
+        sites = range(len(log_probs))
         fitted = np.arange(len(ids)) % FITTED == 0
         found = best_temperature(self.mapping, [p[fitted] for p in log_probs], ids[fitted], sites)
         said = class_log_probs(
             self.mapping, [p[~fitted] for p in log_probs], ids[~fitted], sites, found.temperature
         )
-        return found.temperature, float(np.exp(-said.mean()))
+        return found.temperature, _perplexity(said)
+
+    def _kept(self, name: str) -> tuple[list[NDArray[np.float32]], NDArray[np.int64]]:
+        """All rows' answers of a row's sites, and their classes."""
+        parts = [log_probs[: self.sizes[name]] for log_probs, _ in self.kept]
+        log_probs = [np.concatenate(of_site) for of_site in zip(*parts, strict=True)]
+        return log_probs, np.concatenate([ids for _, ids in self.kept])
+
+
+def _perplexity(log_probs: NDArray[np.float64]) -> float:
+    return float(np.exp(-log_probs.mean()))

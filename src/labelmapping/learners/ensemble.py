@@ -44,8 +44,6 @@ class Ensemble:
         What every site's log-probs are divided by; see `with_temperature`.
     """
 
-    temperature: float = 1.0
-
     def __init__(
         self,
         mapping: LabelMapping,
@@ -58,6 +56,7 @@ class Ensemble:
         self._networks = [(emitted, network.eval()) for emitted, network in networks]
         there = (site for emitted, _ in self._networks for site in emitted)
         self.sites = tuple(site for site in there if sites is None or site in sites)
+        self.temperature = 1.0
 
     @property
     def trunk(self) -> nn.Module:
