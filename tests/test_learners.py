@@ -17,6 +17,8 @@ import numpy as np
 import pytest
 import pytorch_lightning as pl
 import torch
+from torch import Tensor
+from torch.utils.data import DataLoader, TensorDataset
 
 from labelmapping import EcocMapping, MixedMapping, SimplexMapping
 from labelmapping.atomic import file_sha256
@@ -35,7 +37,9 @@ from labelmapping.learners import (
     train,
     train_learner,
 )
-from labelmapping.learners.data import EpochBatches
+from labelmapping.learners import data as learning_data
+from labelmapping.learners.data import EpochBatches, kept_on
+from labelmapping.learners.loaders import TrainingBatches
 from labelmapping.learners.recipe import Site, count_parameters, derive_seed
 from labelmapping.learners.site import read_weights
 
@@ -761,6 +765,47 @@ def test_epochs_hold_every_row_and_do_not_depend_on_history() -> None:
     assert sorted(long[:103]) == sorted(long[103:206]) == list(range(103))
     assert long[:103] != long[103:206]
     assert EpochBatches(5, 10, None, seed=0).batch_size == 5
+
+
+def of_epochs(data: LearningData, device: str) -> list[tuple[Tensor, Tensor]]:
+    batches = TrainingBatches(data, recipe(), 7, -100)
+    batches.share(0, 1, torch.device(device))
+    found = []
+    for epoch in (0, 1):
+        batches.epoch = epoch
+        found += list(batches)
+    return found
+
+
+@pytest.mark.parametrize(("spare", "where"), [(0, "meta"), (-1, "cpu")])
+def test_inputs_stay_on_a_gpu_that_has_four_times_their_room(
+    spare: int, where: str, task: LearningData, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    free = 4 * task.train_inputs.nbytes + spare
+    monkeypatch.setattr(learning_data, "_free_bytes", lambda device: free)
+    here, there = of_epochs(task, "cpu"), of_epochs(task, "meta")
+    assert len(here) == len(there) == 24
+    for (inputs, ids), (moved, their_ids) in zip(here, there, strict=True):
+        assert moved.device.type == where
+        assert (moved.shape, moved.dtype) == (inputs.shape, inputs.dtype)
+        assert torch.equal(their_ids, ids)
+    assert task.train_inputs.device.type == "cpu"
+
+
+def test_inputs_stay_where_they_are_without_a_gpu(task: LearningData) -> None:
+    loader = task.training(32, None, 7)
+    assert kept_on(loader, torch.device("cpu")) is loader
+    others = DataLoader(TensorDataset(task.train_inputs, task.train_ids))
+    assert kept_on(others, torch.device("cpu")) is others
+
+
+@pytest.mark.skipif(not torch.cuda.is_available(), reason="there is no GPU")
+def test_batches_kept_on_a_gpu_are_the_same(task: LearningData) -> None:
+    here, there = of_epochs(task, "cpu"), of_epochs(task, "cuda")
+    for (inputs, ids), (moved, their_ids) in zip(here, there, strict=True):
+        assert moved.device.type == "cuda"
+        assert torch.equal(moved.cpu(), inputs)
+        assert torch.equal(their_ids, ids)
 
 
 def test_seeds_differ_by_learner_and_do_not_change_between_versions() -> None:

@@ -115,6 +115,11 @@ def test_codes_of_the_paper() -> None:
         assert (code.encode(ids) == np.repeat(ids[:, None], n_sites, axis=1)).all()
         assert code.dimension == 1
     assert paper_code("cifar100", "ecoc-7").n_sites == 7
+    bch = paper_code("cifar100", "ecoc-bch-15")
+    assert (bch.n_sites, set(bch.alphabet_sizes)) == (15, {2})
+    words = bch.encode(np.arange(100))
+    distances = (words[:, None] != words).sum(axis=2)
+    assert distances[~np.eye(100, dtype=bool)].min() == 5
     ids = np.arange(20901)
     bits = paper_code("cjk", "ecoc-15").encode(ids)
     assert bits.shape == (20901, 15)
@@ -129,6 +134,7 @@ def test_codes_of_the_paper() -> None:
         ("cifar100", "simplex-3", 480_321),
         ("cifar100", "mixed-3", 481_353),
         ("cifar100", "ecoc-7", 1_112_622),
+        ("cifar100", "ecoc-bch-15", 15 * (158_688 + 129 * 2)),
         ("cifar100", "one-hot", 158_688 + 12_900),
         # The paper's counts are 17,216 a network larger: Keras counts moving statistics.
         ("cjk", "one-hot", 21_784_992 + 2049 * 20_901),

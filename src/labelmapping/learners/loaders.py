@@ -19,7 +19,7 @@ from torch.utils.data import DataLoader, IterableDataset, Sampler
 
 from ..errors import ArgumentError, ArgumentTypeError
 from ..nn.targets import check_ids
-from .data import WATCHED_ROWS, EpochBatches, LearningSource
+from .data import WATCHED_ROWS, EpochBatches, LearningSource, kept_on
 from .recipe import LearnerRecipe, derive_seed
 
 __all__ = ["TrainingBatches", "WatchedBatches", "checked", "drawing_from"]
@@ -115,11 +115,13 @@ class TrainingBatches:
         self.ignore_index = ignore_index
         self.epoch = self.rank = 0
         self.n_processes = 1
+        self.device = torch.device("cpu")
         self._loader: Any = None
 
-    def share(self, rank: int, n_processes: int) -> None:
-        """Take the rows of process `rank` of each batch."""
+    def share(self, rank: int, n_processes: int, device: torch.device | None = None) -> None:
+        """Take the rows of process `rank` of each batch, which trains on `device`."""
         self.rank, self.n_processes = rank, n_processes
+        self.device = device or self.device
         self._loader = None
 
     @property
@@ -130,7 +132,7 @@ class TrainingBatches:
             loader = self.source.training(recipe.batch_size, recipe.steps_per_epoch, self.seed)
             if self.n_processes > 1:
                 loader = _share(loader, self.rank, self.n_processes)
-            self._loader = loader
+            self._loader = kept_on(loader, self.device)
         return self._loader
 
     def __len__(self) -> int:

@@ -433,13 +433,14 @@ class _LearnerModule(pl.LightningModule):
 
 
 class _TellBatches(pl.Callback):
-    """Tells the batches which process reads them, and which epoch begins."""
+    """Tells the batches which process reads them, on which device, and which epoch begins."""
 
     def __init__(self, batches: TrainingBatches) -> None:
         self.batches = batches
 
     def setup(self, trainer: pl.Trainer, pl_module: pl.LightningModule, stage: str) -> None:
-        self.batches.share(trainer.global_rank, trainer.world_size)
+        device = trainer.strategy.root_device
+        self.batches.share(trainer.global_rank, trainer.world_size, device)
 
     def on_train_epoch_start(self, trainer: pl.Trainer, pl_module: pl.LightningModule) -> None:
         self.batches.epoch = trainer.current_epoch
