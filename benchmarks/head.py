@@ -68,8 +68,12 @@ def run(
     memory_gib: float,
     csv_path: Path | None,
     only: str | None = None,
+    loss_rounds: int = 60,
 ) -> None:
-    """Print the tables, of all devices or one; with `csv_path`, write the first as CSV too."""
+    """Print the tables, of all devices or one; with `csv_path`, write the first as CSV too.
+
+    The loss alone is timed for so many rounds, of which a sixth is warming up.
+    """
     from labelmapping.experiments.tables import machine, markdown_table
 
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
@@ -87,7 +91,7 @@ def run(
                     print(" | ".join(line), flush=True)  # noqa: T201
     print("\n" + markdown_table((HEADER, lines)))  # noqa: T201
     for device in devices:
-        print("\n" + markdown_table(loss_table(device)))  # noqa: T201
+        print("\n" + markdown_table(loss_table(device, loss_rounds)))  # noqa: T201
     if csv_path is not None:
         with csv_path.open("w", encoding="utf-8", newline="") as file:
             csv.writer(file, lineterminator="\n").writerows([HEADER, *lines])
@@ -233,7 +237,7 @@ def _now(device: torch.device) -> float:
     return time.perf_counter()
 
 
-def loss_table(device: str) -> tuple[list[str], list[list[str]]]:
+def loss_table(device: str, rounds: int) -> tuple[list[str], list[list[str]]]:
     """The loss alone, forward and backward: one fused pass, and a cross-entropy per site."""
     header = ["device", "sites", "q", "rows", "plain ms", "ours ms", "ours / plain"]
     lines = []
@@ -260,12 +264,12 @@ def loss_table(device: str) -> tuple[list[str], list[list[str]]]:
 
         seconds: dict[str, list[float]] = {"plain": [], "ours": []}
         calls: list[tuple[str, Callable[[], Tensor]]] = [("plain", plain), ("ours", ours)]
-        for _ in range(60):  # in turns, so that other work on the machine meets both
+        for _ in range(rounds):  # in turns, so that other work on the machine meets both
             for name, call in calls:
                 started = _now(logits.device)
                 torch.autograd.grad(call(), logits)
                 seconds[name].append(_now(logits.device) - started)
-        a, b = (1000 * statistics.median(seconds[name][10:]) for name in ("plain", "ours"))
+        a, b = (1000 * statistics.median(seconds[name][rounds // 6 :]) for name in ("plain", "ours"))
         lines.append([
             device, str(n_sites), str(order), f"{n_rows:,}", f"{a:.2f}", f"{b:.2f}", f"{b / a:.2f}",
         ])  # fmt: skip
