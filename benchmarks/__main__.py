@@ -93,6 +93,7 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
     prior.add_argument("--run-dir", type=Path, default=Path("runs/republic-paper"))
     prior.add_argument("--data-dir", type=Path, help="default: LABELMAPPING_DATA")
     prior.add_argument("--epoch", type=int, default=4, help="default %(default)s")
+    prior.add_argument("--csv", type=Path, help="where to write the table (default: nowhere)")
     arguments = parser.parse_args()
     # Each imports what it alone needs.
     if arguments.name == "decode":
@@ -157,7 +158,10 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
         from . import word_prior
 
         word_prior.run(
-            run_dir=arguments.run_dir, data_dir=arguments.data_dir, epoch=arguments.epoch
+            run_dir=arguments.run_dir,
+            data_dir=arguments.data_dir,
+            epoch=arguments.epoch,
+            csv_path=arguments.csv,
         )
     elif arguments.name == "scale":
         from . import scale as fits

@@ -269,7 +269,9 @@ def loss_table(device: str, rounds: int) -> tuple[list[str], list[list[str]]]:
                 started = _now(logits.device)
                 torch.autograd.grad(call(), logits)
                 seconds[name].append(_now(logits.device) - started)
-        a, b = (1000 * statistics.median(seconds[name][rounds // 6 :]) for name in ("plain", "ours"))
+        a, b = (
+            1000 * statistics.median(seconds[name][rounds // 6 :]) for name in ("plain", "ours")
+        )
         lines.append([
             device, str(n_sites), str(order), f"{n_rows:,}", f"{a:.2f}", f"{b:.2f}", f"{b / a:.2f}",
         ])  # fmt: skip
