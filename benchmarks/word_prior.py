@@ -71,7 +71,7 @@ def line(
         judged(scores[~chosen_on] / temperature + weight * log_prior, ids[~chosen_on])
         for temperature, weight in ((1, 0), warmest, at)
     )
-    perplexities = [f"{perplexity:,.0f}" for perplexity, _ in (plain, warm, best)]
+    perplexities = [f"{perplexity:.0f}" for perplexity, _ in (plain, warm, best)]
     return [*perplexities, f"{at[0]:g}, {at[1]:g}", f"{plain[1]:.1f}", f"{best[1]:.1f}"]
 
 

@@ -37,9 +37,9 @@ def test_a_line_has_the_best_of_the_grid() -> None:
     line = word_prior.line(scores, log_prior, ids, chosen_on)
     plain, warm, both, at, accuracy, with_prior = line
     assert at == f"{best[0]:g}, {best[1]:g}"
-    assert both == f"{perplexity(*best, second):,.0f}"
-    assert plain == f"{perplexity(1, 0, second):,.0f}"
-    assert warm == f"{perplexity(warmest, 0, second):,.0f}"
+    assert both == f"{perplexity(*best, second):.0f}"
+    assert plain == f"{perplexity(1, 0, second):.0f}"
+    assert warm == f"{perplexity(warmest, 0, second):.0f}"
     halves = [site[second] for site in log_probs]
     answers = decode_topk(mapping, halves, 1).ids[:, 0]
     assert float(accuracy) == pytest.approx(100 * (answers == ids[second]).mean(), abs=0.06)
