@@ -31,13 +31,13 @@ def test_a_line_has_the_best_of_the_grid() -> None:
 
     first, second = slice(80), slice(80, 160)
     grid = [(t, w) for t in word_prior.TEMPERATURES for w in word_prior.WEIGHTS]
-    best = min(grid, key=lambda at: perplexity(*at, first))
+    best = min(grid, key=lambda at: perplexity(at[0], at[1], first))
     assert best[1] > 0
     warmest = min(word_prior.TEMPERATURES, key=lambda t: perplexity(t, 0, first))
     line = word_prior.line(scores, log_prior, ids, chosen_on)
     plain, warm, both, at, accuracy, with_prior = line
     assert at == f"{best[0]:g}, {best[1]:g}"
-    assert both == f"{perplexity(*best, second):.0f}"
+    assert both == f"{perplexity(best[0], best[1], second):.0f}"
     assert plain == f"{perplexity(1, 0, second):.0f}"
     assert warm == f"{perplexity(warmest, 0, second):.0f}"
     halves = [site[second] for site in log_probs]
