@@ -173,16 +173,16 @@ class InnerSampler(Shuffled):
 
 
 def test_a_sampler_below_the_batches_is_told_the_epoch_in_every_process() -> None:
-    def epoch(number: int, *share: int) -> list[list[int]]:
+    def epoch(number: int, share: tuple[int, int]) -> list[list[int]]:
         batches = TrainingBatches(ModuleData(InnerSampler), settings(), 5, -100)
         batches.share(*share)
         batches.epoch = number
         return [inputs.tolist() for inputs, _ in batches]
 
     for number in (0, 1):
-        whole = epoch(number, 0, 1)
+        whole = epoch(number, (0, 1))
         assert whole[0][0] == 7 * number
-        assert epoch(number, 1, 2) == [rows[1::2] for rows in whole]
+        assert epoch(number, (1, 2)) == [rows[1::2] for rows in whole]
 
 
 class Undivided(Shuffled):
