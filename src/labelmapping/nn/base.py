@@ -20,7 +20,7 @@ from .functional import at_least_float32
 from .recipe_state import RecipeState
 from .targets import Targets, check_class_numbers, check_reduction
 
-__all__ = ["ClassHead", "HeadOutput", "TopClasses", "log_softmax", "one_hot"]
+__all__ = ["ClassHead", "HeadOutput", "TopClasses", "one_hot"]
 
 # Bytes that `log_prob` may give: 2^28 numbers of float32.
 DENSE_LIMIT = 1 << 30
@@ -297,11 +297,6 @@ def one_hot(n_classes: int | LabelMapping) -> MixedMapping:
     if isinstance(n_classes, LabelMapping):
         n_classes = n_classes.n_classes
     return MixedMapping.one_hot(n_classes)
-
-
-def log_softmax(logits: Tensor) -> Tensor:
-    """Over the last dimension, in float32 or better."""
-    return at_least_float32(logits).log_softmax(dim=-1)
 
 
 def _on_cpu(values: Any) -> Any:

@@ -12,8 +12,9 @@ from torch import Tensor, nn
 from ..arguments import as_integer, as_integers
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
-from .base import ClassHead, log_softmax, one_hot
+from .base import ClassHead, one_hot
 from .functional import at_least_float32
+from .log_softmax import log_softmax
 from .targets import check_class_numbers
 
 __all__ = ["AdaptiveSoftmaxHead", "CutoffHead", "SingleSiteHead", "frequency_ranks"]

@@ -11,7 +11,7 @@ from torch import Tensor, nn
 
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
-from .base import ClassHead, log_softmax, one_hot
+from .base import ClassHead, one_hot
 from .class_softmax import ClassNormalization, all_class_scores
 from .codewords import BLOCK, CodewordEncoder, grown_mapping
 from .functional import (
@@ -20,6 +20,7 @@ from .functional import (
     check_smoothing,
     target_losses,
 )
+from .log_softmax import log_softmax
 from .targets import Targets
 
 __all__ = ["LabelMappingHead", "MachHead", "OneHotHead"]
@@ -134,7 +135,7 @@ class LabelMappingHead(ClassHead):
         known = scores.device.type == "cpu" and not torch.compiler.is_compiling()
         if not known or bool(impossible.any()):
             scores = scores.masked_fill(impossible, 0)
-        return scores.log_softmax(dim=1)
+        return log_softmax(scores)
 
     def _sites(self) -> tuple[int, ...] | None:
         return None if self.sites == tuple(range(self.mapping.n_sites)) else self.sites

@@ -16,9 +16,9 @@ from torch import Tensor, nn
 from ..arguments import as_integer
 from ..errors import ArgumentError
 from ..mappings import LabelMapping
-from .base import log_softmax
 from .baselines import SingleSiteHead, frequency_ranks
 from .functional import at_least_float32
+from .log_softmax import log_softmax
 from .targets import check_class_numbers
 
 __all__ = ["HuffmanHead", "TwoLevelHead", "huffman_tree"]

@@ -1,0 +1,51 @@
+"""Log-softmax over as many entries as there are classes."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from .functional import at_least_float32
+
+__all__ = ["log_softmax"]
+
+# Up to here torch's own sums to one within about 5e-7 on the CPU.
+LONG = 4096
+
+
+def log_softmax(logits: Tensor) -> Tensor:
+    """Over the last dimension, in float32 or better; a row's probabilities sum to 1 +- 1e-6.
+
+    torch's own on the CPU adds up a row in few running sums of float32, and its
+    probabilities sum to 1 +- 1e-5 at 10^5 entries, 1 +- 1e-3 at 5 * 10^6.
+
+    Parameters
+    ----------
+    logits : float Tensor (..., C)
+    """
+    values = at_least_float32(logits)
+    short = values.shape[-1] <= LONG or values.dtype != torch.float32
+    if short or values.device.type != "cpu" or torch.compiler.is_compiling():
+        return values.log_softmax(dim=-1)
+    return _LongLogSoftmax.apply(values)  # type: ignore[no-any-return]
+
+
+class _LongLogSoftmax(torch.autograd.Function):
+    """With ``Tensor.sum``, which adds up by pairs; beside its result it takes no memory."""
+
+    @staticmethod
+    def forward(ctx: Any, logits: Tensor) -> Tensor:
+        # What is largest goes first: the logarithm of the rest is small, and so its rounding.
+        largest = logits.amax(dim=-1, keepdim=True)
+        total = (logits - largest).exp_().sum(dim=-1, keepdim=True).log_()
+        log_probs = (logits - largest).sub_(total)
+        ctx.save_for_backward(log_probs)
+        return log_probs
+
+    @staticmethod
+    def backward(ctx: Any, *grads: Tensor) -> Tensor:
+        (log_probs,) = ctx.saved_tensors
+        (grad,) = grads
+        return torch.addcmul(grad, log_probs.exp(), grad.sum(dim=-1, keepdim=True), value=-1)

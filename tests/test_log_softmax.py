@@ -1,0 +1,68 @@
+"""The log-softmax over many entries: its sums, its gradients, its edges."""
+
+from __future__ import annotations
+
+import math
+
+import pytest
+import torch
+
+from labelmapping.nn import AdaptiveSoftmaxHead, ClassHead, NegativeSamplingHead, OneHotHead
+from labelmapping.nn.log_softmax import LONG, _LongLogSoftmax, log_softmax
+
+
+@pytest.mark.parametrize("spread", [0.01, 1.0, 10.0])
+@pytest.mark.parametrize("size", [LONG, LONG + 1, 1_000_000])
+def test_N60_probabilities_sum_to_one_at_any_length(size: int, spread: float) -> None:
+    generator = torch.Generator().manual_seed(size)
+    logits = torch.randn(2, size, generator=generator) * spread + torch.tensor([[0], [80]])
+    found = log_softmax(logits)
+    sums = found.double().exp().sum(dim=1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-6)
+    torch.testing.assert_close(
+        found.double(), logits.double().log_softmax(dim=1), rtol=2.5e-7, atol=5e-7
+    )
+
+
+@pytest.mark.parametrize("make", [OneHotHead, NegativeSamplingHead, AdaptiveSoftmaxHead])
+def test_N60_rivals_sum_to_one_as_well(make: type[ClassHead]) -> None:
+    torch.manual_seed(0)
+    options = {"class_counts": torch.ones(300_000)} if make is NegativeSamplingHead else {}
+    head = make(16, 300_000, **options)
+    with torch.no_grad():
+        sums = head.log_prob(3 * torch.randn(4, 16)).double().exp().sum(dim=1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-6)
+
+
+def test_gradients_are_those_of_the_definition() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(2, 7, dtype=torch.float64, requires_grad=True)
+    assert torch.autograd.gradcheck(_LongLogSoftmax.apply, logits)
+    assert torch.autograd.gradgradcheck(_LongLogSoftmax.apply, logits)
+
+
+def test_gradients_are_those_of_torch() -> None:
+    torch.manual_seed(0)
+    mine = torch.randn(2, 10_000).requires_grad_()
+    theirs = mine.detach().double().requires_grad_()
+    weights = torch.rand(2, 10_000)
+    (log_softmax(mine) * weights).sum().backward()
+    (theirs.log_softmax(dim=1) * weights).sum().backward()
+    assert mine.grad is not None
+    assert theirs.grad is not None
+    torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=1e-5, atol=1e-5)
+
+
+@pytest.mark.parametrize("size", [LONG, LONG + 1])
+def test_edges_are_those_of_torch(size: int) -> None:
+    logits = torch.zeros(5, size)
+    logits[0, 3] = -math.inf
+    logits[1] = -math.inf
+    logits[2] = -math.inf
+    logits[2, 7] = 5
+    logits[3, 7] = math.nan
+    logits[4, 7] = math.inf
+    torch.testing.assert_close(log_softmax(logits), logits.log_softmax(dim=1), equal_nan=True)
+    assert log_softmax(logits[:0]).shape == (0, size)
+    assert log_softmax(logits.half()).dtype == torch.float32
+    assert log_softmax(logits[0]).shape == (size,)
