@@ -58,6 +58,7 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
     head.add_argument("--hidden", type=int, nargs="+", default=[0, 1024], help="default 0 1024")
     head.add_argument("--device", choices=("cpu", "cuda"), help="default: all that are there")
     head.add_argument("--memory", type=float, default=10.0, help="GiB a row may need (default 10)")
+    head.add_argument("--rows", nargs="+", help="names of rows (default: all)")
     head.add_argument(
         "--loss-rounds", type=int, default=60, help="of the loss alone, a sixth of them to warm up"
     )
@@ -129,6 +130,7 @@ def main() -> None:  # noqa: PLR0915 - one statement an option
             hidden=arguments.hidden,
             memory_gib=arguments.memory,
             only=arguments.device,
+            rows=arguments.rows,
             csv_path=arguments.csv,
             loss_rounds=arguments.loss_rounds,
         )

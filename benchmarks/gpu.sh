@@ -59,15 +59,15 @@ END
 trap collect EXIT
 
 if [[ -n ${TINY:-} ]]; then
-    sizes="1000" device=cpu rounds=6
+    sizes="1000" device=cpu rounds=6 heads=(--rows "linear + cross-entropy" "mixed n=3 k=2")
 else
-    sizes=${SIZES:-100000 1000000 10000000} device=cuda rounds=60
+    sizes=${SIZES:-100000 1000000 10000000} device=cuda rounds=60 heads=()
 fi
 # Benchmarks first: they are short, and what comes after may be cut off.
 if has head && [[ ! -s $out/head.csv ]]; then
     # shellcheck disable=SC2086 # words
     "$python" -m benchmarks head --classes $sizes --hidden 0 --device $device \
-        --memory 40 --loss-rounds $rounds --csv "$out/head.csv"
+        --memory 40 --loss-rounds $rounds "${heads[@]}" --csv "$out/head.csv"
 fi
 if has decode && [[ -z ${TINY:-} && ! -s $out/decode.csv ]]; then
     "$python" -m benchmarks decode --csv "$out/decode.csv"

@@ -23,6 +23,7 @@ import torch.nn.functional as F
 from torch import Tensor, nn
 
 from labelmapping import MixedMapping, SimplexMapping
+from labelmapping.errors import ArgumentError
 from labelmapping.nn import (
     AdaptiveSoftmaxHead,
     ClassHead,
@@ -68,6 +69,7 @@ def run(
     memory_gib: float,
     csv_path: Path | None,
     only: str | None = None,
+    rows: Sequence[str] | None = None,
     loss_rounds: int = 60,
 ) -> None:
     """Print the tables, of all devices or one; with `csv_path`, write the first as CSV too.
@@ -76,6 +78,10 @@ def run(
     """
     from labelmapping.experiments.tables import machine, markdown_table
 
+    known = (*PEERS, *CODES, CLASS)
+    if unknown := [row for row in rows or () if row not in known]:
+        raise ArgumentError(f"rows must be of {', '.join(map(repr, known))}, got {unknown[0]!r}")
+    chosen = [row for row in known if rows is None or row in rows]
     devices = ["cpu", *(["cuda"] if torch.cuda.is_available() else [])]
     if only is not None:
         devices = [only]
@@ -85,7 +91,7 @@ def run(
         print(f"{machine()}; {device}{card}\n")  # noqa: T201
         for n_classes in sizes:
             for width in hidden:
-                found = _measured(n_classes, width, device, memory_gib)
+                found = _measured(n_classes, width, device, memory_gib, chosen)
                 lines += found
                 for line in found:
                     print(" | ".join(line), flush=True)  # noqa: T201
@@ -97,10 +103,12 @@ def run(
             csv.writer(file, lineterminator="\n").writerows([HEADER, *lines])
 
 
-def _measured(n_classes: int, hidden: int, device: str, memory_gib: float) -> list[list[str]]:
+def _measured(
+    n_classes: int, hidden: int, device: str, memory_gib: float, rows: Sequence[str]
+) -> list[list[str]]:
     """The lines of one N and hidden width; what would not fit says how much it needs."""
     lines, linear = [], None
-    for row in (*PEERS, *CODES, CLASS):
+    for row in rows:
         setting = Setting(n_classes, row, hidden, device)
         least = parameters(setting) * 4 * COPIES / 2**30
         if least > memory_gib:

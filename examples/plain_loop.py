@@ -33,8 +33,7 @@ def train(steps: int, sampling: Tensor) -> float:
     schedule = torch.optim.lr_scheduler.OneCycleLR(optimizer, 3e-3, total_steps=steps)
     for _ in range(steps):
         ids = torch.multinomial(sampling, 256, replacement=True)
-        with torch.autocast("cpu", dtype=torch.bfloat16):
-            loss = head(trunk(points_of(ids)), ids).loss
+        loss = head(trunk(points_of(ids)), ids).loss
         optimizer.zero_grad()
         loss.backward()
         optimizer.step()

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import csv
 import json
-import os
 import signal
 import subprocess
 import sys
@@ -91,8 +90,10 @@ def test_the_demo_learns_decodes_and_writes(small_class_set: str, tmp_path: Path
 
 KILLED = """
 import sys
+import torch
 from labelmapping.cli import main
 from labelmapping.datasets.cjk import CLASS_SETS, load_cjk
+torch.set_num_threads(1)  # as the tests
 CLASS_SETS["small"] = sys.argv.pop(1)
 raise SystemExit(main(sys.argv[1:]))
 """
@@ -100,17 +101,18 @@ raise SystemExit(main(sys.argv[1:]))
 
 @pytest.mark.slow
 def test_a_killed_demo_ends_in_the_same_table(small_class_set: str, tmp_path: Path) -> None:
-    def command(folder: str) -> list[str]:
+    def words(folder: str) -> list[str]:
         options = "demo --class-set small --steps 40 --hidden 64 --batch-size 64 --run-dir"
-        return [sys.executable, "-c", KILLED, SMALL, *options.split(), str(tmp_path / folder)]
+        return [*options.split(), str(tmp_path / folder)]
 
     def results(folder: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((tmp_path / folder / "results.json").read_text("utf-8"))
         return without_seconds(found)
 
-    subprocess.run(command("whole"), check=True, capture_output=True)
+    assert main(words("whole")) == 0
+    command = [sys.executable, "-c", KILLED, SMALL, *words("killed")]
     for line in ("one-hot: 6/40 steps", "simplex: 22/40 steps"):
-        with subprocess.Popen(command("killed"), stderr=subprocess.PIPE, text=True) as process:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True) as process:
             assert process.stderr is not None
             assert any(said.startswith(line) for said in process.stderr)
             process.send_signal(signal.SIGKILL)
@@ -118,7 +120,7 @@ def test_a_killed_demo_ends_in_the_same_table(small_class_set: str, tmp_path: Pa
     assert not (tmp_path / "killed" / "results.json").exists()
     finished = tmp_path / "killed" / "one-hot" / "site-all" / "weights.safetensors"
     before = finished.stat().st_mtime_ns
-    subprocess.run(command("killed"), check=True, capture_output=True)
+    assert main(words("killed")) == 0
     assert finished.stat().st_mtime_ns == before
     assert results("killed") == results("whole")
 
@@ -203,52 +205,54 @@ def test_rows_of_table_4_from_a_tiny_text(
 
 KILLED_REPRODUCTION = """
 import sys
+import torch
 from labelmapping.cli import main
 from labelmapping.experiments import republic
 from tests.test_experiments import tiny_text
+torch.set_num_threads(1)  # as the tests: with more, sums may differ in their last bits
 republic.learning_data = lambda text: tiny_text(republic.N_WORDS)
 raise SystemExit(main(sys.argv[1:]))
 """
 
 
 @pytest.mark.slow
-def test_a_killed_reproduction_ends_in_the_same_table(data_dir: Path, tmp_path: Path) -> None:
+def test_a_killed_reproduction_ends_in_the_same_table(
+    data_dir: Path,
+    tmp_path: Path,
+    monkeypatch: pytest.MonkeyPatch,
+    capsys: pytest.CaptureFixture[str],
+) -> None:
     """The learners that draw at each step (negative sampling) are among the killed ones."""
     rows = ["mixed-6-2", "negative-sampling"]
+    monkeypatch.setattr(republic, "learning_data", lambda text: tiny_text(republic.N_WORDS))
 
-    def command(folder: str) -> list[str]:
+    def words(folder: str) -> list[str]:
         arguments = ["--rows", *rows, "--epochs", "3", "--steps", "4"]
         arguments += ["--run-dir", str(tmp_path / folder)]
-        words = ["reproduce", "republic", "--data-dir", str(data_dir.resolve()), *arguments]
-        return [sys.executable, "-c", KILLED_REPRODUCTION, *words]
+        return ["reproduce", "republic", "--data-dir", str(data_dir.resolve()), *arguments]
 
     def results(folder: str) -> dict[str, Any]:
         found: dict[str, Any] = json.loads((tmp_path / folder / "results.json").read_text("utf-8"))
         return without_seconds(found)
 
     root = Path(__file__).parents[1]
-    # One thread: with more, sums may differ in their last bits on a busy machine.
-    environment = {**os.environ, "OMP_NUM_THREADS": "1"}
-    subprocess.run(command("whole"), check=True, capture_output=True, cwd=root, env=environment)
+    assert main(words("whole")) == 0
+    command = [sys.executable, "-c", KILLED_REPRODUCTION, *words("killed")]
     for line in ("mixed-6-2, site 1: 4/12 steps", "negative-sampling, site 0: 8/12 steps"):
-        with subprocess.Popen(
-            command("killed"), stderr=subprocess.PIPE, text=True, cwd=root, env=environment
-        ) as process:
+        with subprocess.Popen(command, stderr=subprocess.PIPE, text=True, cwd=root) as process:
             assert process.stderr is not None
             assert any(said.startswith(line) for said in process.stderr)
             process.send_signal(signal.SIGKILL)
-    subprocess.run(command("killed"), check=True, capture_output=True, cwd=root, env=environment)
+    assert main(words("killed")) == 0
     assert results("killed") == results("whole")
 
     before = (tmp_path / "whole" / "results.json").read_bytes()
-    again = [*command("whole"), "--profile", "paper"]
+    again = [*words("whole"), "--profile", "paper"]
     again[again.index("3")] = "4"
     again[again.index("--rows") + 1] = "cut-off"  # not trained yet: must not be, now
-    refused = subprocess.run(
-        again, capture_output=True, text=True, cwd=root, env=environment, check=False
-    )
-    assert refused.returncode == 2
-    assert "was made with other settings" in refused.stderr
+    capsys.readouterr()
+    assert main(again) == 2
+    assert "was made with other settings" in capsys.readouterr().err
     assert (tmp_path / "whole" / "results.json").read_bytes() == before
     assert not (tmp_path / "whole" / "cut-off").exists()
 
