@@ -241,8 +241,10 @@ def test_cjk_networks_by_width(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 @pytest.mark.slow
-def test_the_quick_profile_with_fewer_draws(tmp_path: Path) -> None:
-    results = reproduce_convex(tmp_path, profile=replace(convex.PROFILES["quick"], draws=4))
+def test_the_quick_profile_with_fewer_draws_and_layers(tmp_path: Path) -> None:
+    quick = convex.PROFILES["quick"]
+    fewer = replace(quick, draws=4, layers={1000: (4, 8)}, computed={20_901: (4,)})
+    results = reproduce_convex(tmp_path, profile=fewer)
     softmax = {row["name"]: row for row in results["softmax"]}
     decisive = softmax["N=1000 d=4, centres trained"]
     # All right, and most of them inside the hull.
