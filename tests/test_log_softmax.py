@@ -43,6 +43,22 @@ def test_N60_rivals_sum_to_one_as_well(make: Callable[[int], ClassHead]) -> None
     torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-6)
 
 
+@pytest.mark.slow
+@pytest.mark.filterwarnings("ignore")  # of the compiler's own making
+def test_N60_compiled_probabilities_sum_to_one_and_have_the_same_gradients() -> None:
+    torch.manual_seed(0)
+    logits = 3 * torch.randn(2, 200_000) + torch.tensor([[0], [80]])
+    mine, theirs = logits.clone().requires_grad_(), logits.double().requires_grad_()
+    found = torch.compile(log_softmax, fullgraph=True)(mine)
+    sums = found.detach().double().exp().sum(dim=1)
+    torch.testing.assert_close(sums, torch.ones_like(sums), rtol=0, atol=1e-6)
+    torch.autograd.backward(found[:, 5].sum())
+    torch.autograd.backward(theirs.log_softmax(dim=1)[:, 5].sum())
+    assert mine.grad is not None
+    assert theirs.grad is not None
+    torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=1e-5, atol=1e-9)
+
+
 def test_gradients_are_those_of_the_definition() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 7, dtype=torch.float64, requires_grad=True)
