@@ -59,11 +59,25 @@ def test_N60_compiled_probabilities_sum_to_one_and_have_the_same_gradients() -> 
     torch.testing.assert_close(mine.grad.double(), theirs.grad, rtol=1e-5, atol=1e-9)
 
 
+@pytest.mark.filterwarnings("ignore:`torch.jit.script` is deprecated:FutureWarning")
 def test_gradients_are_those_of_the_definition() -> None:
     torch.manual_seed(0)
     logits = torch.randn(2, 7, dtype=torch.float64, requires_grad=True)
-    assert torch.autograd.gradcheck(_LongLogSoftmax.apply, logits)
+    assert torch.autograd.gradcheck(_LongLogSoftmax.apply, logits, check_forward_ad=True)
     assert torch.autograd.gradgradcheck(_LongLogSoftmax.apply, logits)
+
+
+def test_torch_func_takes_it() -> None:
+    torch.manual_seed(0)
+    logits = torch.randn(3, LONG + 1)
+
+    def first(row: torch.Tensor) -> torch.Tensor:
+        return log_softmax(row)[0]
+
+    found = torch.func.vmap(torch.func.grad(first))(logits)
+    expected = -logits.softmax(dim=1)
+    expected[:, 0] += 1
+    torch.testing.assert_close(found, expected)
 
 
 def test_gradients_are_those_of_torch() -> None:

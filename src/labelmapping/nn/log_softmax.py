@@ -40,17 +40,29 @@ def log_softmax(logits: Tensor) -> Tensor:
 class _LongLogSoftmax(torch.autograd.Function):
     """With ``Tensor.sum``, which adds up by pairs; beside its result it takes no memory."""
 
+    generate_vmap_rule = True
+
     @staticmethod
-    def forward(ctx: Any, logits: Tensor) -> Tensor:
+    def forward(logits: Tensor) -> Tensor:
         # What is largest goes first: the logarithm of the rest is small, and so its rounding.
         largest = logits.amax(dim=-1, keepdim=True)
         total = (logits - largest).exp_().sum(dim=-1, keepdim=True).log_()
-        log_probs = (logits - largest).sub_(total)
-        ctx.save_for_backward(log_probs)
-        return log_probs
+        return (logits - largest).sub_(total)
+
+    @staticmethod
+    def setup_context(ctx: Any, inputs: tuple[Tensor], output: Tensor) -> None:
+        ctx.save_for_backward(output)
+        ctx.save_for_forward(output)
 
     @staticmethod
     def backward(ctx: Any, *grads: Tensor) -> Tensor:
         (log_probs,) = ctx.saved_tensors
         (grad,) = grads
         return torch.addcmul(grad, log_probs.exp(), grad.sum(dim=-1, keepdim=True), value=-1)
+
+    @staticmethod
+    def jvp(ctx: Any, *tangents: Tensor) -> Tensor:
+        (log_probs,) = ctx.saved_tensors
+        (tangent,) = tangents
+        mean = (log_probs.exp() * tangent).sum(dim=-1, keepdim=True)
+        return torch.sub(tangent, mean)
