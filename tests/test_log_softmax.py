@@ -9,7 +9,14 @@ from functools import partial
 import pytest
 import torch
 
-from labelmapping.nn import AdaptiveSoftmaxHead, ClassHead, NegativeSamplingHead, OneHotHead
+from labelmapping.nn import (
+    AdaptiveSoftmaxHead,
+    ClassHead,
+    HuffmanHead,
+    NegativeSamplingHead,
+    OneHotHead,
+    TwoLevelHead,
+)
 from labelmapping.nn.log_softmax import LONG, _LongLogSoftmax, log_softmax
 
 
@@ -32,8 +39,10 @@ def test_N60_probabilities_sum_to_one_at_any_length(size: int, spread: float) ->
         partial(OneHotHead, 16),
         partial(NegativeSamplingHead, 16, class_counts=torch.ones(300_000)),
         partial(AdaptiveSoftmaxHead, 16),
+        partial(HuffmanHead, 16, class_counts=torch.ones(300_000)),
+        partial(TwoLevelHead, 16),
     ],
-    ids=["one-hot", "negative sampling", "adaptive"],
+    ids=["one-hot", "negative sampling", "adaptive", "Huffman", "two levels"],
 )
 def test_N60_rivals_sum_to_one_as_well(make: Callable[[int], ClassHead]) -> None:
     torch.manual_seed(0)

@@ -16,11 +16,11 @@ LONG = 4096
 
 
 def log_softmax(logits: Tensor) -> Tensor:
-    """Over the last dimension, in float32 or better; a row's probabilities sum to 1 +- 1e-6.
+    """Over the last dimension, in float32 or better.
 
-    torch's own on the CPU adds up a row in few running sums of float32, and its
-    probabilities sum to 1 +- 1e-5 at 10^5 entries, 1 +- 1e-3 at 5 * 10^6.
-    On other devices, and in exported graphs, this is torch's.
+    On the CPU a row's probabilities sum to 1 +- 1e-6. torch's own adds up a row there in few
+    running sums of float32, and its probabilities sum to 1 +- 1e-5 at 10^5 entries, 1 +- 1e-3
+    at 5 * 10^6. On other devices, and in exported graphs, this is torch's.
 
     Parameters
     ----------
